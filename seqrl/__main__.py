@@ -1,0 +1,47 @@
+"""``seqrl <command>``: every script in ``seqrl/scripts`` under its own name, ``x_y.py`` as ``x-y``."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqrl.core.errors import did_you_mean
+from seqrl.version import __version__
+
+_FOLDER = Path(__file__).parent / "scripts"
+
+
+def commands() -> dict[str, str]:
+    """Return command -> the first line of its script's docstring, without importing the scripts."""
+    found = {}
+    for file in sorted(_FOLDER.glob("[a-z]*.py")):
+        doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        found[file.stem.replace("_", "-")] = doc.splitlines()[0] if doc else ""
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        lines = [f"  {name:<28}{text}" for name, text in commands().items()]
+        print("usage: seqrl COMMAND [options]    (seqrl COMMAND --help)\n\n" + "\n".join(lines))
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    name = arguments[0]
+    if not (_FOLDER / f"{name.replace('-', '_')}.py").is_file() or name.startswith("_"):
+        legal = list(commands())
+        print(f"unknown command {name!r}{did_you_mean(name, legal)}; commands: {', '.join(legal)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"seqrl.scripts.{name.replace('-', '_')}")
+    code: int = module.main(arguments[1:])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

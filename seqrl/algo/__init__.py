@@ -1,0 +1,30 @@
+"""Algorithms: the contract, the registry, one file per algorithm, deployment and checkpoints."""
+
+from seqrl.algo import bc  # noqa: F401  (registers itself)
+from seqrl.algo.algo import (
+    ALGOS,
+    Algo,
+    Losses,
+    PolicyAlgo,
+    ValueAlgo,
+    algo_factory,
+    register_algo_factory_func,
+)
+from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
+from seqrl.algo.objectives import masked_mean
+from seqrl.algo.rollout_policy import RolloutPolicy
+
+__all__ = [
+    "ALGOS",
+    "Algo",
+    "Losses",
+    "PolicyAlgo",
+    "RolloutPolicy",
+    "ValueAlgo",
+    "algo_factory",
+    "algo_name_from_checkpoint",
+    "config_from_checkpoint",
+    "masked_mean",
+    "policy_from_checkpoint",
+    "register_algo_factory_func",
+]

@@ -1,0 +1,96 @@
+"""A policy over many rows at once: NumPy in, policy actions out, each row remembering its own episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from seqrl.core.errors import DataError
+from seqrl.core.tensors import SeqInputs
+
+if TYPE_CHECKING:
+    from seqrl.algo.algo import Algo
+
+
+class VectorPolicy:
+    """Keeps memory, step, previous action and previous reward for ``num_rows`` environments.
+
+    Args:
+        algo: Gives the actions.
+        num_rows: How many environments.
+        deterministic: Act greedily rather than by sampling.
+    """
+
+    def __init__(self, algo: Algo, num_rows: int, *, deterministic: bool) -> None:
+        self.algo = algo
+        self.num_rows = num_rows
+        self.deterministic = deterministic
+        self._state = algo.init_state(num_rows)
+        self._step = np.zeros(num_rows, np.int64)
+        self._prev_action = algo.codec.zeros(num_rows)
+
+    def reset(self, rows: np.ndarray) -> None:
+        """Begin a new episode in the rows that are True."""
+        if rows.any():
+            self._state = self.algo.reset_rows(self._state, torch.from_numpy(rows).to(self.algo.device))
+            self._step[rows] = 0
+            self._prev_action[rows] = 0.0
+
+    @torch.no_grad()
+    def act(
+        self,
+        obs: Mapping[str, np.ndarray],
+        reward: np.ndarray | None = None,
+        *,
+        action_mask: np.ndarray | None = None,
+        goal: Mapping[str, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Return the actions ``(B, A)`` in policy units, and remember them as executed.
+
+        Args:
+            obs: Name -> ``(B, ...)``, the input to act on.
+            reward: ``(B,)`` reward of the last action; ignored in rows at their first step.
+            action_mask: ``(B, A)`` bool, True where legal.
+            goal: Name -> ``(B, ...)``.
+
+        Raises:
+            DataError: If an entry is missing, or a reward that the policy was trained to read.
+        """
+        missing = sorted(self.algo.obs.keys() - obs.keys())
+        if missing:
+            raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(obs)}")
+        if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
+            raise DataError(self.algo._step_problem(int(self._step.max())))
+        inputs = SeqInputs(
+            obs={k: self._tensor(obs[k]) for k in self.algo.obs},
+            prev_action=self._tensor(self._prev_action),
+            prev_reward=self._tensor(self._reward(reward)),
+            step=self._tensor(self._step),
+            action_mask=None if action_mask is None else self._tensor(action_mask),
+            goal={k: self._tensor(v) for k, v in (goal or {}).items()},
+        )
+        actions, self._state = self.algo.act(inputs, self._state, self.deterministic)
+        executed: np.ndarray = actions.float().cpu().numpy()
+        self._prev_action = executed.copy()
+        self._step += 1
+        return executed
+
+    def _reward(self, reward: np.ndarray | None) -> np.ndarray:
+        started = self._step > 0
+        if reward is None:
+            if self.algo.config.observation.use_prev_reward and started.any():
+                raise DataError(
+                    "this policy was trained to read the previous reward, and none was given after the first step: "
+                    "pass reward=..., or train with observation.use_prev_reward=false"
+                )
+            return np.zeros(self.num_rows, np.float32)
+        return np.where(started, reward, 0.0).astype(np.float32)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        """Return ``(B, 1, ...)`` on the device; float64 becomes float32."""
+        if array.dtype == np.float64:
+            array = array.astype(np.float32)
+        return torch.tensor(array).to(self.algo.device, non_blocking=True).unsqueeze(1)

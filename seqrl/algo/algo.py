@@ -1,0 +1,282 @@
+"""The contract that every algorithm fulfils, and the registry of algorithms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from seqrl.configs import BaseConfig, Section
+from seqrl.core.errors import CheckpointError, DataError
+from seqrl.core.registry import Registry
+from seqrl.core.spaces import ActionCodec, ObsSpec
+from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.models.sequence_encoders import State
+from seqrl.models.sigma_linear import SigmaLinear
+
+if TYPE_CHECKING:
+    from seqrl.algo.acting import VectorPolicy
+    from seqrl.algo.updater import Updater
+
+FactoryFunc = Callable[[Any], tuple[type["Algo"], dict[str, Any]]]
+
+ALGOS: Registry[FactoryFunc] = Registry("algorithm")
+"""Algorithm name -> function from its config section to the class and its extra arguments."""
+
+register_algo_factory_func = ALGOS.register
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What one batch says.
+
+    Attributes:
+        total: The scalar to descend.
+        metrics: Name ``group/name`` -> detached scalar on the device, for the log.
+        stats: Name -> detached *sums* over the batch; added over micro-batches and ranks, then handed to
+            :meth:`Algo.on_gradient_step`.
+    """
+
+    total: Float[Tensor, ""]
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    stats: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Algo(ABC):
+    """Base of all algorithms: a plain object that holds networks and knows what to do with batches.
+
+    Args:
+        config: The whole run file.
+        obs: Name -> spec of the observation entries that the policy reads.
+        codec: Describes the policy's actions.
+        device: Where the networks live.
+
+    Attributes:
+        nets: All networks; everything that a checkpoint has to hold.
+    """
+
+    def __init__(
+        self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str
+    ) -> None:
+        self.config = config
+        self.obs = dict(obs)
+        self.codec = codec
+        self.device = torch.device(device)
+        self.nets = nn.ModuleDict()
+        self._create_networks()
+        self.nets.to(self.device)
+        self._updater: Updater | None = None
+        self._acting: VectorPolicy | None = None
+
+    @property
+    def algo_config(self) -> Section:
+        """The section ``algo`` of the config."""
+        return self.config.algo
+
+    # ---------------------------------------------------------------------- what a subclass has to write
+    @abstractmethod
+    def _create_networks(self) -> None:
+        """Fill ``self.nets``."""
+
+    @abstractmethod
+    def compute_losses(self, batch: SeqBatch) -> Losses:
+        """Return the losses of a processed batch; write no parameter and no buffer."""
+
+    @abstractmethod
+    def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
+        """Return policy actions for one more input per row ``(B, 1, ...)``, and the next state.
+
+        The given state is consumed: it may be overwritten.
+        """
+
+    @abstractmethod
+    def init_state(self, num_rows: int) -> State:
+        """Return the state of a policy that has seen nothing."""
+
+    @abstractmethod
+    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Forget the episode of the rows that are True."""
+
+    # ------------------------------------------------------------------------------------------- training
+    @property
+    def max_step(self) -> int | None:
+        """Largest step index that the memory can take, or None."""
+        return None
+
+    @property
+    def updater(self) -> Updater:
+        """What moves the weights; a default one is built on first use."""
+        if self._updater is None:
+            from seqrl.algo.updater import Updater
+
+            self._updater = Updater(self)
+        return self._updater
+
+    @updater.setter
+    def updater(self, updater: Updater) -> None:
+        self._updater = updater
+
+    def process_batch_for_training(self, batch: SeqBatch | Mapping[str, Any]) -> SeqBatch:
+        """Check a batch, and move it to the device.
+
+        Args:
+            batch: A SeqBatch, or a robomimic-style dict (see :meth:`SeqBatch.from_mapping`).
+
+        Raises:
+            DataError: If a step index is beyond what the memory can take.
+        """
+        if not isinstance(batch, SeqBatch):
+            batch = SeqBatch.from_mapping(batch)
+        if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
+            raise DataError(self._step_problem(int(batch.inputs.step.max())))
+        return batch.to(self.device)
+
+    def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
+        """Take one gradient step on a processed batch, or only compute its losses.
+
+        Args:
+            batch: From :meth:`process_batch_for_training`.
+            epoch: Number of the epoch, for algorithms that depend on it.
+            validate: Change nothing.
+
+        Returns:
+            Name -> detached scalar on the device; ``loss/total`` is always there. Reading them costs a sync.
+        """
+        if validate:
+            with torch.no_grad():
+                losses = self.compute_losses(batch)
+        else:
+            losses = self.updater.step(batch)
+        return {"loss/total": losses.total.detach(), **losses.metrics}
+
+    def log_info(self, info: Mapping[str, Tensor]) -> dict[str, float]:
+        """Return the numbers of :meth:`train_on_batch` as floats, the total also as robomimic's ``Loss``."""
+        names = list(info)
+        values = torch.stack([info[n].detach().float() for n in names]).tolist() if names else []
+        numbers = dict(zip(names, values, strict=True))
+        return {**numbers, "Loss": numbers["loss/total"]} if "loss/total" in numbers else numbers
+
+    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
+        """Move what follows the weights: statistics, targets, spectral norms."""
+        for module in self.nets.modules():
+            if isinstance(module, SigmaLinear):
+                module.power_iteration()
+
+    def on_epoch_end(self, epoch: int) -> None:
+        """Called after the last gradient step of each epoch."""
+
+    def set_train(self) -> None:
+        """Switch the networks to training."""
+        self.nets.train()
+
+    def set_eval(self) -> None:
+        """Switch the networks to evaluation."""
+        self.nets.eval()
+
+    def serialize(self) -> dict[str, Tensor]:
+        """Return a copy of all weights and buffers, on the CPU."""
+        return {k: v.detach().cpu().clone().contiguous() for k, v in self.nets.state_dict().items()}
+
+    def deserialize(self, weights: Mapping[str, Tensor]) -> None:
+        """Load what :meth:`serialize` gave.
+
+        Raises:
+            CheckpointError: That names the weights which are missing, left over, or of another shape.
+        """
+        own = self.nets.state_dict()
+        wrong = [f"{k} is missing" for k in own.keys() - weights.keys()]
+        wrong += [f"{k} is unknown" for k in weights.keys() - own.keys()]
+        wrong += [
+            f"{k} is {tuple(weights[k].shape)}, not {tuple(v.shape)}"
+            for k, v in own.items()
+            if k in weights and weights[k].shape != v.shape
+        ]
+        if wrong:
+            raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]))
+        self.nets.load_state_dict(dict(weights))
+
+    # --------------------------------------------------------------------------------------------- acting
+    def get_action(
+        self, obs_dict: Mapping[str, Any], goal_dict: Mapping[str, Any] | None = None
+    ) -> Float[Tensor, "B A"]:
+        """Return policy actions for one more observation per row, remembering what came before (robomimic's verb).
+
+        Args:
+            obs_dict: Name -> ``(B, ...)`` tensor or array.
+            goal_dict: Name -> ``(B, ...)``.
+        """
+        from seqrl.algo.acting import VectorPolicy
+
+        obs = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in obs_dict.items()}
+        num_rows = len(next(iter(obs.values())))
+        if self._acting is None or self._acting.num_rows != num_rows:
+            self._acting = VectorPolicy(self, num_rows, deterministic=True)
+        goal = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in (goal_dict or {}).items()}
+        return torch.from_numpy(self._acting.act(obs, goal=goal))
+
+    def reset(self) -> None:
+        """Forget the episode that :meth:`get_action` remembers."""
+        self._acting = None
+
+    def _step_problem(self, step: int) -> str:
+        return (
+            f"step {step} is beyond the table of learned positions (max_steps {(self.max_step or 0) + 1}); "
+            "raise algo.sequence_encoder.max_steps, or use positions 'fixed' or 'rotary'"
+        )
+
+
+class PolicyAlgo(Algo):
+    """Algorithms whose product is a policy."""
+
+
+class ValueAlgo(Algo):
+    """Algorithms that also estimate values."""
+
+    @abstractmethod
+    def get_state_value(self, batch: SeqBatch) -> Tensor:
+        """Return V of every input."""
+
+    @abstractmethod
+    def get_state_action_value(self, batch: SeqBatch) -> Tensor:
+        """Return Q of every transition."""
+
+
+def algo_factory(
+    algo_name: str,
+    config: BaseConfig,
+    obs_key_shapes: Mapping[str, Sequence[int] | ObsSpec],
+    ac_dim: int,
+    device: torch.device | str,
+    action_space: spaces.Space[Any] | None = None,
+) -> Algo:
+    """Build an algorithm.
+
+    Args:
+        algo_name: Registered name.
+        config: Its run file.
+        obs_key_shapes: Name -> shape (float32 is assumed) or :class:`ObsSpec` of every observation entry.
+        ac_dim: Width of the policy's action; checked where ``action_space`` is given.
+        device: Where the networks live.
+        action_space: Of the environment; None means a Box of [-1, 1] of width ``ac_dim``.
+
+    Raises:
+        RegistryError: If the algorithm is unknown.
+        DataError: If ``observation.keys`` names an entry that does not exist, or the widths disagree.
+    """
+    algo_class, kwargs = ALGOS.get(algo_name)(config.algo)
+    codec = ActionCodec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
+    if codec.dim != ac_dim:
+        raise DataError(f"ac_dim is {ac_dim}, but {action_space!r} makes policy actions of width {codec.dim}")
+    specs = {k: s if isinstance(s, ObsSpec) else ObsSpec(tuple(s)) for k, s in obs_key_shapes.items()}
+    keys = config.observation.keys
+    missing = sorted(set(keys or ()) - specs.keys())
+    if missing:
+        raise DataError(f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(sorted(specs))}")
+    return algo_class(config, {k: specs[k] for k in keys or specs}, codec, device, **kwargs)

@@ -1,0 +1,79 @@
+"""Behaviour cloning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from seqrl.algo.algo import Algo, Losses, PolicyAlgo, register_algo_factory_func
+from seqrl.algo.objectives import masked_mean
+from seqrl.algo.trunk import Trunk, build_actor, build_trunk
+from seqrl.configs.bc_config import BCSection
+from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.models.actors import Actor
+from seqrl.models.distributions import ActionDistribution
+from seqrl.models.sequence_encoders import State
+
+
+@register_algo_factory_func("bc")
+def bc_factory(algo_config: BCSection) -> tuple[type[Algo], dict[str, Any]]:
+    """Return the class of behaviour cloning."""
+    return BC, {}
+
+
+class BC(PolicyAlgo):
+    """Imitate the data's actions given the history (Pomerleau, 1989)."""
+
+    trunk: Trunk
+    actor: Actor
+
+    def _create_networks(self) -> None:
+        section: Any = self.algo_config
+        self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
+        self.actor = build_actor(self.trunk.d_output, section.actor, section.distribution, self.codec)
+        self.nets.update({"trunk": self.trunk, "actor": self.actor})
+
+    def compute_losses(self, batch: SeqBatch) -> Losses:
+        """Return the mean negative log-probability of the data's actions, over real transitions."""
+        inputs = batch.inputs.first(batch.num_transitions)
+        nll_BT = -self._policy(inputs).log_prob(batch.actions)
+        loss = masked_mean(self.weights(batch) * nll_BT, batch.mask)
+        metrics = {"loss/nll": masked_mean(nll_BT.detach(), batch.mask)}
+        return Losses(loss, metrics, self.trunk.stats(inputs, batch.mask))
+
+    def weights(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
+        """Return how much each transition counts; a filtered variant overrides this."""
+        return batch.mask.float()
+
+    def _policy(self, inputs: SeqInputs) -> ActionDistribution:
+        hidden, _ = self.trunk(inputs)
+        distribution: ActionDistribution = self.actor(hidden, inputs.action_mask)
+        return distribution
+
+    def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
+        """Return the greedy or a sampled action."""
+        hidden, state = self.trunk(inputs, state)
+        distribution = self.actor(hidden, inputs.action_mask)
+        action = distribution.mode() if deterministic else distribution.sample()
+        return action[:, -1], state
+
+    def init_state(self, num_rows: int) -> State:
+        """Return an empty memory."""
+        return self.trunk.sequence_encoder.init_state(num_rows, device=self.device)
+
+    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Empty the memory of some rows."""
+        return self.trunk.sequence_encoder.reset_rows(state, rows)
+
+    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
+        """Move the statistics of the inputs, and the spectral norms."""
+        self.trunk.update(stats)
+        super().on_gradient_step(stats)
+
+    @property
+    def max_step(self) -> int | None:
+        """What the memory allows."""
+        return self.trunk.sequence_encoder.max_step

@@ -1,0 +1,287 @@
+"""Checkpoints: a folder of JSON and safetensors with a checksum of every file. Nothing in it can execute code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.rollout_policy import RolloutPolicy
+from seqrl.configs import BaseConfig, config_factory
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
+from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
+from seqrl.core.plugins import load_plugins
+from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
+from seqrl.version import __version__
+
+FORMAT_VERSION = 1
+_CARD = "card.json"
+_MODEL = "model.safetensors"
+_OPTIMIZER = "training_state/optimizer.safetensors"
+_STATE = "training_state/state.json"
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a run needs, besides weights, to go on as if it had not stopped.
+
+    Attributes:
+        optimizer: Tensors of the optimiser, by name.
+        values: Counters, generators and best scores; JSON values.
+        generators: Raw states of torch's generators, by device.
+    """
+
+    optimizer: dict[str, Tensor]
+    values: dict[str, Any]
+    generators: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that has been found, whose card has been read, and whose files have the right checksums."""
+
+    path: Path
+    card: dict[str, Any]
+
+    def json(self, name: str) -> Any:
+        """Return the content of a JSON file of the checkpoint."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.path / name}: not readable ({error})") from error
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """Return the tensors of a safetensors file of the checkpoint."""
+        try:
+            return load_file(self.path / name)
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{self.path / name}: not a safetensors file ({error})") from error
+
+    def training_state(self) -> TrainingState:
+        """Return what a resumed run needs.
+
+        Raises:
+            CheckpointError: If the checkpoint holds weights only.
+        """
+        if _STATE not in self.card["files"]:
+            raise CheckpointError(f"{self.path} holds weights only, so a run cannot be resumed from it")
+        tensors = self.tensors(_OPTIMIZER)
+        generators = {k[10:]: v for k, v in tensors.items() if k.startswith("generator/")}
+        optimizer = {k[10:]: v for k, v in tensors.items() if k.startswith("optimizer/")}
+        return TrainingState(optimizer, self.json(_STATE), generators)
+
+
+# ---------------------------------------------------------------------------------------------- writing
+def save_checkpoint(
+    path: Path,
+    algo: Algo,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    *,
+    env: Mapping[str, Any] | None = None,
+    metrics: Mapping[str, float] | None = None,
+    training_state: TrainingState | None = None,
+) -> None:
+    """Write a checkpoint folder; it appears under its name only when it is whole.
+
+    Args:
+        path: Folder to write, replaced if it exists.
+        algo: Its weights and config are saved.
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        env: ``id`` and ``kwargs`` of the environment, where there is one.
+        metrics: Scores, for the card.
+        training_state: For resuming.
+    """
+    with new_folder(path) as folder:
+        write_json(folder / "config.json", algo.config.to_json())
+        write_json(
+            folder / "spaces.json",
+            {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
+        )
+        save_file(algo.serialize(), folder / _MODEL)
+        if training_state is not None:
+            (folder / "training_state").mkdir()
+            tensors = {f"optimizer/{k}": v.contiguous() for k, v in training_state.optimizer.items()}
+            tensors |= {f"generator/{k}": v for k, v in training_state.generators.items()}
+            save_file(tensors, folder / _OPTIMIZER)
+            write_json(folder / _STATE, training_state.values)
+        files = sorted(f for f in folder.rglob("*") if f.is_file())
+        card = {
+            "format_version": FORMAT_VERSION,
+            "algo_name": algo.config.algo_name,
+            "versions": {"seqrl": __version__, "torch": torch.__version__},
+            "plugins": algo.config.plugins,
+            "env": dict(env or {}),
+            "metrics": dict(metrics or {}),
+            "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
+        }
+        write_json(folder / _CARD, card)
+
+
+def write_pointer(path: Path, name: str) -> None:
+    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it."""
+    write_atomic(path, name + "\n")
+
+
+# ---------------------------------------------------------------------------------------------- reading
+def find_checkpoint(path: str | Path) -> Path:
+    """Return the checkpoint folder that ``path`` means.
+
+    Legal are a checkpoint folder, a pointer file such as ``RUN/checkpoints/last``, a run's folder (its last
+    checkpoint), and ``RUN/last`` or ``RUN/best_success`` for short.
+
+    Raises:
+        CheckpointError: If there is none.
+    """
+    path = Path(path)
+    run_folder = path / "checkpoints" if (path / "checkpoints").is_dir() else None
+    for candidate in (path, run_folder and run_folder / "last", path.parent / "checkpoints" / path.name):
+        if candidate is None:
+            continue
+        if (candidate / _CARD).is_file():
+            return candidate
+        if candidate.is_file():
+            return _follow(candidate)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {_CARD}, and no folder 'checkpoints'")
+    near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+    raise CheckpointError(f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}")
+
+
+def _follow(pointer: Path) -> Path:
+    try:
+        name = pointer.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{pointer} is not a checkpoint pointer ({error})") from error
+    target = pointer.parent / name
+    if not name or len(name) > 200 or Path(name).name != name or not (target / _CARD).is_file():
+        raise CheckpointError(f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}")
+    return target
+
+
+def read_checkpoint(path: str | Path) -> Checkpoint:
+    """Find a checkpoint and verify its files.
+
+    Raises:
+        CheckpointError: If a file is missing or altered, or the format is another one.
+    """
+    folder = find_checkpoint(path)
+    card = Checkpoint(folder, {}).json(_CARD)
+    if not isinstance(card, dict) or card.get("format_version") != FORMAT_VERSION:
+        version = card.get("format_version") if isinstance(card, dict) else None
+        raise CheckpointError(f"{folder / _CARD}: checkpoint format {version!r}; this seqrl reads {FORMAT_VERSION}")
+    files = card.get("files")
+    needed = {"config.json", "spaces.json", _MODEL}
+    if not isinstance(files, dict) or not needed <= files.keys():
+        raise CheckpointError(f"{folder / _CARD}: does not list {', '.join(sorted(needed))}")
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise CheckpointError(f"{folder}: the file {name} is missing")
+        if sha256_of(file) != expected:
+            raise CheckpointError(f"{folder}: the file {name} is not the one that was saved (its checksum differs)")
+    return Checkpoint(folder, card)
+
+
+def algo_name_from_checkpoint(path: str | Path) -> str:
+    """Return the name of the algorithm that a checkpoint holds."""
+    return str(read_checkpoint(path).card["algo_name"])
+
+
+def config_from_checkpoint(path: str | Path, *, plugins: Iterable[str] = ()) -> BaseConfig:
+    """Return the run file of a checkpoint.
+
+    Args:
+        path: See :func:`find_checkpoint`.
+        plugins: Files or modules to import first. Those that a checkpoint names are never imported by themselves.
+
+    Raises:
+        CheckpointError: If something in it comes from a plug-in that is not loaded.
+    """
+    load_plugins(plugins)
+    return _config(read_checkpoint(path))
+
+
+def _config(checkpoint: Checkpoint) -> BaseConfig:
+    try:
+        return config_factory(
+            str(checkpoint.card["algo_name"]), checkpoint.json("config.json"), str(checkpoint.path / "config.json")
+        )
+    except (RegistryError, ConfigError) as error:
+        if needed := checkpoint.card.get("plugins"):
+            raise CheckpointError(
+                f"{error}\n{checkpoint.path} was trained with plug-ins, which are never imported unasked: "
+                f"{', '.join(map(str, needed))}. If you trust them, pass --plugin FILE, or plugins=[FILE] in Python."
+            ) from error
+        raise
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that a name means; ``auto`` is a GPU where there is one.
+
+    Raises:
+        ConfigError: If torch does not know it, or it is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"train.device: {name!r} is not a device; use 'auto', 'cpu', 'cuda' or 'cuda:N'") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"train.device: {name!r} was asked for, but torch sees no GPU; use 'auto' or 'cpu'")
+    return device
+
+
+def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, spaces.Space[Any], spaces.Space[Any]]:
+    """Return the algorithm of a verified checkpoint with its weights, and its observation and action spaces."""
+    config = _config(checkpoint)
+    value = checkpoint.json("spaces.json")
+    try:
+        observation_space, action_space = (space_from_json(value[f"{k}_space"]) for k in ("observation", "action"))
+    except (KeyError, TypeError, DataError) as error:
+        raise CheckpointError(f"{checkpoint.path / 'spaces.json'}: does not hold two spaces ({error})") from error
+    algo = algo_factory(
+        config.algo_name,
+        config,
+        obs_specs(observation_space),
+        ActionCodec(action_space).dim,
+        resolve_device(device),
+        action_space,
+    )
+    algo.deserialize(checkpoint.tensors(_MODEL))
+    algo.set_eval()
+    return algo, observation_space, action_space
+
+
+def policy_from_checkpoint(
+    path: str | Path, *, device: str = "auto", plugins: Iterable[str] = (), deterministic: bool = True
+) -> tuple[RolloutPolicy, Checkpoint]:
+    """Load a policy for deployment.
+
+    Args:
+        path: A checkpoint folder, a run's folder, or ``RUN/last``, ``RUN/best_success``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        plugins: Files or modules to import first.
+        deterministic: Act greedily rather than by sampling.
+
+    Returns:
+        The policy, and the checkpoint it came from.
+
+    Raises:
+        CheckpointError: If the checkpoint is missing, altered, or needs a plug-in that is not loaded.
+    """
+    load_plugins(plugins)
+    checkpoint = read_checkpoint(path)
+    algo, observation_space, action_space = load_algo(checkpoint, device)
+    return RolloutPolicy(algo, observation_space, action_space, deterministic=deterministic), checkpoint

@@ -1,0 +1,92 @@
+"""A trained policy, ready for an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.algo import Algo
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import ActionCodec, flatten_obs
+
+
+class RolloutPolicy:
+    """Takes an environment's observations and returns its actions, remembering the episode in between.
+
+    Args:
+        algo: Gives the actions.
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        deterministic: Act greedily rather than by sampling.
+    """
+
+    def __init__(
+        self,
+        algo: Algo,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        deterministic: bool = True,
+    ) -> None:
+        self.algo = algo
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.deterministic = deterministic
+        self._codec = ActionCodec(action_space)
+        self._vector: VectorPolicy | None = None
+        algo.set_eval()
+
+    def start_episode(self) -> None:
+        """Forget everything: all rows begin a new episode."""
+        self.algo.set_eval()
+        self._vector = None
+
+    def reset_rows(self, rows: np.ndarray) -> None:
+        """Begin a new episode in the rows that are True, in batched use."""
+        if self._vector is not None:
+            self._vector.reset(np.asarray(rows, bool))
+
+    def __call__(
+        self,
+        ob: Any,
+        goal: Mapping[str, np.ndarray] | None = None,
+        reward: Any = None,
+        batched_ob: bool = False,
+    ) -> np.ndarray:
+        """Return the action for one more observation.
+
+        Args:
+            ob: As the environment gives it; with ``batched_ob``, one row per environment.
+            goal: Name -> array.
+            reward: Reward of the last action (one per row), needed if the policy was trained to read it.
+            batched_ob: Whether ``ob`` has a leading row dimension.
+
+        Raises:
+            DataError: If the observation or the number of rows is not what the policy expects.
+        """
+        obs = self._flat(ob)
+        goal = {k: np.asarray(v) for k, v in (goal or {}).items()}
+        if not batched_ob:
+            obs = {k: v[None] for k, v in obs.items()}
+            goal = {k: v[None] for k, v in goal.items()}
+        num_rows = len(next(iter(obs.values())))
+        if self._vector is None:
+            self._vector = VectorPolicy(self.algo, num_rows, deterministic=self.deterministic)
+        elif self._vector.num_rows != num_rows:
+            raise DataError(f"{num_rows} rows, but the episode began with {self._vector.num_rows}; call start_episode()")
+        rewards = None if reward is None else np.atleast_1d(np.asarray(reward, np.float32))
+        actions = self._codec.decode(self._vector.act(obs, rewards, goal=goal))
+        return actions if batched_ob else actions[0]
+
+    def _flat(self, ob: Any) -> dict[str, np.ndarray]:
+        """Return name -> array, from the environment's own structure or from a dict that is flat already."""
+        if isinstance(ob, Mapping) and not isinstance(self.observation_space, spaces.Dict):
+            return {k: np.asarray(v) for k, v in ob.items()}
+        try:
+            return flatten_obs(self.observation_space, ob)
+        except (KeyError, TypeError, IndexError) as error:
+            raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error

@@ -1,0 +1,137 @@
+"""The one place where weights move."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
+from torch import Tensor, nn
+
+from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.configs.sections.policy import OptimizerSection
+from seqrl.core.schedules import warmup
+from seqrl.core.tensors import SeqBatch
+
+if TYPE_CHECKING:
+    from seqrl.algo.algo import Algo, Losses
+
+
+class LossModule(nn.Module):
+    """Gives the losses through ``__call__``, so that a distributed wrapper sees the forward pass."""
+
+    def __init__(self, algo: Algo) -> None:
+        super().__init__()
+        self.nets = algo.nets
+        self._algo = [algo]  # in a list: not a submodule
+
+    def forward(self, batch: SeqBatch) -> Losses:
+        """Return the losses of a batch."""
+        return self._algo[0].compute_losses(batch)
+
+
+class Updater:
+    """Accumulates gradients, clips them, steps AdamW, then lets the algorithm move what follows the weights.
+
+    A step whose gradient is not finite changes nothing: the optimiser is told on the device, and the host learns of
+    it one step later without waiting.
+
+    Args:
+        algo: Whose weights move.
+        accelerator: Device placement, precision, accumulation, processes; a plain one by default.
+        on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
+    """
+
+    def __init__(self, algo: Algo, accelerator: Accelerator | None = None, *, on_nonfinite: str = "stop") -> None:
+        section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
+        self._algo = algo
+        self._section = section
+        self._accelerator = accelerator or make_accelerator(algo.device)
+        self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
+        self._raw_optimizer = build_optimizer(algo.nets, section)
+        self._module, self._optimizer = self._accelerator.prepare(LossModule(algo), self._raw_optimizer)
+        self._stats: dict[str, Tensor] = {}
+        self.guard = FiniteGuard(stop=on_nonfinite == "stop")
+        self.num_steps = 0
+
+    def step(self, batch: SeqBatch) -> Losses:
+        """Run one micro-batch; update the weights when the accumulation is full."""
+        accelerator = self._accelerator
+        self.guard.check()
+        with accelerator.accumulate(self._module):
+            losses: Losses = self._module(batch)
+            accelerator.backward(losses.total)
+            self._add(losses.stats)
+            if accelerator.sync_gradients:
+                self._before_step(losses, batch)
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+        if accelerator.sync_gradients:
+            self.num_steps += 1
+            self._algo.on_gradient_step(self._reduced())
+        return losses
+
+    def _before_step(self, losses: Losses, batch: SeqBatch) -> None:
+        """Set the learning rate, clip, and tell the optimiser whether to skip."""
+        rate = self._section.learning_rate * warmup(self.num_steps, self._section.warmup_steps)
+        for group in self._raw_optimizer.param_groups:
+            group["lr"] = rate
+        clip = self._section.grad_clip
+        norm = self._accelerator.clip_grad_norm_(self._trained, float("inf") if clip is None else clip)
+        assert isinstance(norm, Tensor)
+        losses.metrics["optim/grad_norm"] = norm.detach()
+        bad = ~torch.isfinite(norm)
+        if self._accelerator.num_processes == 1:
+            bad = bad | ~torch.isfinite(losses.total.detach())
+        if self._accelerator.scaler is None:
+            self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
+            self.guard.push(bad, batch, self.num_steps)
+
+    def _add(self, stats: dict[str, Tensor]) -> None:
+        for name, value in stats.items():
+            self._stats[name] = self._stats[name] + value if name in self._stats else value
+
+    def _reduced(self) -> dict[str, Tensor]:
+        """Return the sums over micro-batches and ranks, and start anew."""
+        stats, self._stats = self._stats, {}
+        if self._accelerator.num_processes == 1:
+            return stats
+        return {name: self._accelerator.reduce(value, "sum") for name, value in stats.items()}
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Return the optimiser's tensors by name, on the CPU."""
+        state = self._raw_optimizer.state_dict()["state"]
+        return {f"{i}.{k}": v.detach().cpu().clone() for i, slot in state.items() for k, v in slot.items()}
+
+    def load_state(self, tensors: dict[str, Tensor], num_steps: int) -> None:
+        """Restore what :meth:`state_tensors` gave, and the number of steps."""
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            index, key = name.split(".", 1)
+            slots.setdefault(int(index), {})[key] = tensor
+        groups = self._raw_optimizer.state_dict()["param_groups"]
+        self._raw_optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.num_steps = num_steps
+
+
+def make_accelerator(device: torch.device, *, precision: str = "no", accumulate_batches: int = 1) -> Accelerator:
+    """Return an Accelerator for one device per process.
+
+    accelerate keeps its settings for the life of the process and refuses others. A run on its own may follow a run
+    with other settings, so they are forgotten first; ranks of a distributed run keep theirs.
+    """
+    if PartialState._shared_state and PartialState().num_processes == 1:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(
+        cpu=device.type == "cpu", mixed_precision=precision, gradient_accumulation_steps=accumulate_batches
+    )
+
+
+def build_optimizer(nets: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
+    """Return a fused AdamW that decays weight matrices only: no biases, norms or scales."""
+    named: list[tuple[str, Any]] = [(n, p) for n, p in nets.named_parameters() if p.requires_grad]
+    decayed = [p for n, p in named if p.dim() >= 2 and not n.endswith("scale")]
+    plain = [p for n, p in named if p.dim() < 2 or n.endswith("scale")]
+    groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)

@@ -1,0 +1,26 @@
+"""Typed run files. Importing this package does not import torch."""
+
+from seqrl.configs.base_config import (
+    BaseConfig,
+    config_factory,
+    get_all_registered_configs,
+    read_config_values,
+    register_config,
+    template_names,
+)
+from seqrl.configs.bc_config import BCConfig
+from seqrl.configs.overrides import apply_overrides
+from seqrl.configs.section import Component, Section
+
+__all__ = [
+    "BCConfig",
+    "BaseConfig",
+    "Component",
+    "Section",
+    "apply_overrides",
+    "config_factory",
+    "get_all_registered_configs",
+    "read_config_values",
+    "register_config",
+    "template_names",
+]

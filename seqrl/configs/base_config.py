@@ -1,0 +1,111 @@
+"""The run file: one config class per algorithm, JSON on disk, resolved against packaged templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from seqrl.configs.section import Section, build_section
+from seqrl.configs.sections.run import EnvSection, ExperimentSection, ObservationSection, TrainSection
+from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.registry import Registry
+
+FORMAT_VERSION = 1
+
+CONFIGS: Registry[type[BaseConfig]] = Registry("algorithm")
+"""Config classes by algorithm name."""
+
+
+class BaseConfig(Section):
+    """What every run file has. Subclasses add the section ``algo``."""
+
+    ALGO_NAME: ClassVar[str] = ""
+
+    algo_name: str = Field("", description="Which algorithm; fixed by the config class.")
+    format_version: int = Field(FORMAT_VERSION, ge=1, le=FORMAT_VERSION, description="Version of this file's format.")
+    plugins: list[str] = Field([], description="Python files or modules to import first.")
+    experiment: ExperimentSection = ExperimentSection()
+    env: EnvSection = EnvSection()
+    train: TrainSection = TrainSection()
+    observation: ObservationSection = ObservationSection()
+    algo: Section
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the whole config as plain JSON values."""
+        return self.model_dump(mode="json", serialize_as_any=True)
+
+
+def register_config(name: str) -> Any:
+    """Return a decorator that makes a config class the one of algorithm ``name``."""
+
+    def decorate(cls: type[BaseConfig]) -> type[BaseConfig]:
+        cls.ALGO_NAME = name
+        cls.model_fields["algo_name"].default = name
+        cls.model_rebuild(force=True)
+        return CONFIGS.register(name)(cls)  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def config_factory(algo_name: str, values: Mapping[str, Any] | None = None, source: str = "config") -> BaseConfig:
+    """Return the config of an algorithm, with ``values`` over its defaults.
+
+    Args:
+        algo_name: Registered name.
+        values: Nested dict with any subset of the keys.
+        source: Where the values come from, for error messages.
+
+    Raises:
+        RegistryError: If the algorithm is unknown.
+        ConfigError: That lists every problem of ``values``.
+    """
+    cls = CONFIGS.get(algo_name)
+    values = dict(values or {})
+    named = values.setdefault("algo_name", algo_name)
+    if named != algo_name:
+        raise ConfigError(f"{source}: algo_name is {named!r}, but algorithm {algo_name!r} was asked for")
+    return build_section(cls, values, source)  # type: ignore[no-any-return]
+
+
+def get_all_registered_configs() -> dict[str, type[BaseConfig]]:
+    """Return algorithm name -> config class."""
+    return {name: CONFIGS.get(name) for name in CONFIGS.names()}
+
+
+def template_names() -> list[str]:
+    """Return the file names of the packaged templates."""
+    folder = resources.files("seqrl.configs").joinpath("templates")
+    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
+
+
+def read_config_values(path: str) -> dict[str, Any]:
+    """Return the JSON object of a run file; a bare name that is no file names a packaged template.
+
+    Raises:
+        ConfigError: If there is no such file or template, or it is not a JSON object.
+    """
+    file = Path(path)
+    if file.is_file():
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read as text ({error})") from error
+    elif path in template_names():
+        text = resources.files("seqrl.configs").joinpath("templates", path).read_text(encoding="utf-8")
+    else:
+        legal = template_names()
+        raise ConfigError(
+            f"{path}: no such file{did_you_mean(path, legal) or ';'} packaged templates: {', '.join(legal)}"
+        )
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: must be a JSON object, got {type(values).__name__}")
+    return values

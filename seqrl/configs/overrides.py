@@ -1,0 +1,67 @@
+"""``--set a.b=c``: changes to a run file from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from seqrl.core.errors import ConfigError
+
+
+def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[str]:
+    """Apply ``a.b=c`` texts to ``values`` in place, and return what was dropped, one line each.
+
+    The value is read as JSON where it is JSON, as text elsewhere. Setting the ``type`` of a component to another
+    one replaces the section by that type's defaults.
+
+    Raises:
+        ConfigError: If a text has no ``=``, or its path leads through a value that is not a section.
+    """
+    dropped = []
+    for text in overrides:
+        path, equals, raw = text.partition("=")
+        if not equals or not path.strip():
+            raise ConfigError(f"--set {text}: must have the form key.subkey=value")
+        keys = path.strip().split(".")
+        parent = _descend(values, keys[:-1], text)
+        dropped += _assign(parent, keys, _parse(raw))
+    return dropped
+
+
+def _parse(raw: str) -> Any:
+    try:
+        return json.loads(raw)
+    except json.JSONDecodeError:
+        return raw
+
+
+def _descend(node: Any, keys: list[str], text: str) -> Any:
+    for depth, key in enumerate(keys):
+        if isinstance(node, list):
+            node = node[_index(node, key, text)]
+        else:
+            node = node.setdefault(key, {})
+        if not isinstance(node, dict | list):
+            raise ConfigError(f"--set {text}: {'.'.join(keys[: depth + 1])} is a value, {node!r}, not a section")
+    return node
+
+
+def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
+    last = keys[-1]
+    if isinstance(parent, list):
+        parent[_index(parent, last, ".".join(keys))] = value
+        return []
+    gone = []
+    if last == "type" and parent.get("type") != value:
+        gone = sorted(k for k in parent if k != "type")
+        parent.clear()
+    parent[last] = value
+    section = ".".join(keys[:-1])
+    return [f"{section}.type={value} drops {section}.{{{', '.join(gone)}}}"] if gone else []
+
+
+def _index(items: list[Any], key: str, text: str) -> int:
+    if not key.isdigit() or int(key) >= len(items):
+        raise ConfigError(f"--set {text}: {key!r} is not an index of a list of {len(items)}")
+    return int(key)

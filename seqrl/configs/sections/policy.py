@@ -1,0 +1,68 @@
+"""Sections of what turns a memory into actions, and of the optimiser."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from seqrl.configs.section import Section
+from seqrl.configs.sections.names import ActivationName
+from seqrl.core.registry import DISTRIBUTIONS
+
+
+class OptimizerSection(Section):
+    """How the weights move."""
+
+    learning_rate: PositiveFloat = Field(1e-4, description="AdamW step size after warm-up.")
+    warmup_steps: NonNegativeInt = Field(500, description="Linear warm-up, in optimiser steps.")
+    weight_decay: NonNegativeFloat = Field(1e-3, description="AdamW decay of weight matrices; biases and norms have none.")
+    grad_clip: PositiveFloat | None = Field(1.0, description="Largest L2 norm of the gradient; null turns clipping off.")
+
+
+class ActorSection(Section):
+    """MLP from the memory's output to the parameters of the action distribution."""
+
+    num_layers: NonNegativeInt = Field(2, description="Hidden layers.")
+    d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
+    activation: ActivationName = Field("leaky_relu", description="Activation.")
+
+
+@DISTRIBUTIONS.register_section("auto")
+class AutoDistributionSection(Section):
+    """Chosen by the action space: categorical, bernoulli or tanh_gaussian."""
+
+    type: Literal["auto"] = "auto"
+
+
+@DISTRIBUTIONS.register_section("categorical")
+class CategoricalSection(Section):
+    """One categorical per factor of a Discrete or MultiDiscrete space."""
+
+    type: Literal["categorical"] = "categorical"
+    min_probability_mass: float = Field(
+        0.001, ge=0.0, lt=1.0, description="Probability mass spread evenly over the legal actions of each factor."
+    )
+
+
+@DISTRIBUTIONS.register_section("bernoulli")
+class BernoulliSection(Section):
+    """Independent bits, for MultiBinary spaces."""
+
+    type: Literal["bernoulli"] = "bernoulli"
+
+
+@DISTRIBUTIONS.register_section("tanh_gaussian")
+class TanhGaussianSection(Section):
+    """A Gaussian squashed into [-1, 1], with a learned standard deviation per state."""
+
+    type: Literal["tanh_gaussian"] = "tanh_gaussian"
+    min_log_std: float = Field(-5.0, description="Lower end of the log standard deviation.")
+    max_log_std: float = Field(2.0, description="Upper end of the log standard deviation.")
+
+
+@DISTRIBUTIONS.register_section("deterministic")
+class DeterministicSection(Section):
+    """One action per state; its log-probability is that of a unit-variance Gaussian, so BC fits it by least squares."""
+
+    type: Literal["deterministic"] = "deterministic"

@@ -1,0 +1,129 @@
+"""Sections that every run file has: experiment, env, train, observation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
+from seqrl.core.registry import TIMESTEP_ENCODERS
+
+
+class LoggingSection(Section):
+    """What is written while the run goes on, besides ``metrics.jsonl``."""
+
+    every_n_steps: PositiveInt = Field(50, description="Gradient steps between two training lines.")
+    progress_bar: bool = Field(True, description="Show tqdm bars on a terminal.")
+    tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
+
+
+class SaveSection(Section):
+    """Which checkpoints are kept; ``last`` always is."""
+
+    every_n_epochs: PositiveInt | None = Field(None, description="Keep one checkpoint per n epochs; null keeps none.")
+    best: list[Literal["valid_loss", "return", "success"]] = Field(
+        ["success", "return", "valid_loss"],
+        description="Keep the best by these measures, where they exist, as best_<measure>.",
+    )
+
+
+class EvaluationSection(Section):
+    """Rollouts in the environment while training."""
+
+    enabled: bool = Field(True, description="Roll out where the environment can be made.")
+    every_n_epochs: PositiveInt = Field(1, description="Epochs between evaluations; the last epoch always has one.")
+    episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
+    num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
+    deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
+    max_steps: PositiveInt | None = Field(
+        None, description="Cut an episode after so many steps; needed only where the environment sets no limit."
+    )
+
+
+class ReportSection(Section):
+    """The page report.html, written at the end."""
+
+    enabled: bool = Field(True, description="Write report.html.")
+    animation_episodes: NonNegativeInt = Field(2, description="Evaluation episodes shown as an animation.")
+
+
+class ExperimentSection(Section):
+    """Where the run lives and what it records."""
+
+    name: str | None = Field(None, description="Name of the run's folder; null composes one from algorithm and task.")
+    output_dir: str = Field("runs", description="Folder that holds the run's folder.")
+    logging: LoggingSection = LoggingSection()
+    save: SaveSection = SaveSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    report: ReportSection = ReportSection()
+
+
+class EnvSection(Section):
+    """The environment: any gymnasium id. Offline training may leave it out, and then goes without evaluation."""
+
+    id: str | None = Field(None, description="gymnasium id, or 'module:Env-v0'; null takes the data's own.")
+    kwargs: dict[str, Any] = Field({}, description="Arguments of gymnasium.make.")
+    eval_kwargs: dict[str, Any] = Field({}, description="Arguments added in evaluation.")
+    vectorization: Literal["sync", "async"] = Field("sync", description="One process, or one process per environment.")
+
+
+class DataSection(Section):
+    """One source of trajectories: a file, or a scripted expert."""
+
+    path: str | None = Field(None, description="A robomimic HDF5 file, or a seqrl store.")
+    scripted: str | None = Field(None, description="Environment id whose scripted expert makes the data on first use.")
+    episodes: PositiveInt = Field(500, description="Episodes to make (scripted only).")
+    seed: NonNegativeInt = Field(0, description="Seed of the data (scripted only).")
+    env_kwargs: dict[str, Any] | None = Field(
+        None, description="Arguments of the scripted environment; null takes env.kwargs where the id is the same."
+    )
+    filter_key: str | None = Field(None, description="Episodes listed under mask/<filter_key> of an HDF5 file.")
+    valid_filter_key: str | None = Field(None, description="Episodes held out, listed under mask/<valid_filter_key>.")
+    dones_mean: Literal["terminated", "truncated"] = Field(
+        "terminated", description="What a 1 in robomimic's 'dones' says about the task."
+    )
+    weight: PositiveFloat = Field(1.0, description="Share of this source among all, before normalisation.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSection:
+        if (self.path is None) == (self.scripted is None):
+            raise ValueError("give exactly one of 'path' and 'scripted'")
+        return self
+
+
+class TrainSection(Section):
+    """Data, windows, and the length of training."""
+
+    data: list[DataSection] = Field([], description="Where the trajectories come from.")
+    window_steps: PositiveInt = Field(128, description="Transitions per training window, and the memory's context.")
+    window_padding: Literal["none", "left", "right", "both"] = Field(
+        "none", description="Which ends of an episode windows may overhang, so that its first and last steps are seen as often."
+    )
+    sample_by: Literal["trajectory", "transition"] = Field(
+        "trajectory", description="Each trajectory has one vote, or each transition has."
+    )
+    valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
+    valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
+    batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
+    num_epochs: PositiveInt = Field(100, description="Epochs.")
+    steps_per_epoch: PositiveInt = Field(500, description="Gradient steps per epoch.")
+    accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
+    seed: NonNegativeInt = Field(0, description="Feeds every generator of the run.")
+    precision: Literal["no", "bf16", "fp16"] = Field("no", description="Mixed precision of the forward pass.")
+    device: str = Field("auto", description="'auto', 'cpu', 'cuda' or 'cuda:N'.")
+    num_threads: PositiveInt | None = Field(None, description="CPU threads of torch; null leaves torch's choice.")
+    prefetch_batches: NonNegativeInt = Field(2, description="Batches made ahead on a thread; 0 makes them inline.")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop", description="After a non-finite loss (whose update is always suppressed): stop, or go on."
+    )
+
+
+class ObservationSection(Section):
+    """What the policy sees at each step, and how it becomes a vector."""
+
+    keys: list[str] | None = Field(None, description="Observation entries to use; null uses all.")
+    use_prev_action: bool = Field(True, description="Feed the previous action.")
+    use_prev_reward: bool = Field(True, description="Feed the previous reward.")
+    timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = MLPTimestepEncoderSection()

@@ -1,0 +1,83 @@
+"""Files that another process may read at any moment: whole, or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write beside ``path``, flush, sync, and rename over it."""
+    payload = data.encode() if isinstance(data, str) else data
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` atomically as indented, strictly legal JSON."""
+    write_atomic(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` when the block ends well, and vanishes when it does not.
+
+    An existing ``path`` is replaced only at the very end; readers never see a half-written folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        if path.exists():
+            old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+            os.replace(path, old)
+            os.replace(temporary, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(file: Path) -> None:
+    with open(file, "rb+") as handle:
+        os.fsync(handle.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; a no-op on systems that cannot open folders."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

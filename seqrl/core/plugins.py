@@ -1,0 +1,61 @@
+"""Loading of plug-ins: files named by the user, and installed packages that announce themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from seqrl.core.errors import ConfigError
+
+ENTRY_POINT_GROUP = "seqrl.plugins"
+
+
+def load_plugins(names: Iterable[str]) -> None:
+    """Import installed plug-ins (entry-point group ``seqrl.plugins``), then each of ``names``.
+
+    Args:
+        names: Paths of Python files, or names of importable modules.
+
+    Raises:
+        ConfigError: If one does not exist. An error raised by the plug-in's own code is not caught.
+    """
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        entry.load()
+    for name in names:
+        if name.endswith(".py"):
+            _load_file(Path(name))
+        else:
+            _load_module(name)
+
+
+def _load_file(path: Path) -> None:
+    if not path.is_file():
+        raise ConfigError(f"plug-in {str(path)!r} does not exist (looked in {Path.cwd()})")
+    path = path.resolve()
+    module_name = f"seqrl_plugin_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
+    if module_name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"plug-in {str(path)!r} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+
+
+def _load_module(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise ConfigError(f"plug-in {name!r} is neither a .py file nor an importable module") from error
+        raise

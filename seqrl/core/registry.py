@@ -1,0 +1,100 @@
+"""Name -> object tables behind every ``type`` key and every ``register_*`` decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from seqrl.core.errors import RegistryError, did_you_mean
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """A table of named components of one kind.
+
+    Args:
+        kind: What the names stand for, as it reads in an error message ("sequence encoder").
+
+    Attributes:
+        sections: Name -> config section class of the component, where it has a typed one.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.sections: dict[str, type] = {}
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str, *, section: type | None = None) -> Callable[[Any], Any]:
+        """Return a decorator that files its object under ``name`` and returns it unchanged.
+
+        Args:
+            name: Registry key, snake_case.
+            section: Config section of a plug-in component; derived from its keyword-only arguments if None.
+
+        Raises:
+            RegistryError: If ``name`` is taken by another object.
+        """
+
+        def decorate(entry: Any) -> Any:
+            taken = self._entries.get(name)
+            if taken is not None and not _same_definition(taken, entry):
+                raise RegistryError(
+                    f"{self.kind} {name!r} is already registered, by {_origin(taken)}; choose another name"
+                )
+            self._entries[name] = entry
+            if section is not None:
+                self.register_section(name)(section)
+            return entry
+
+        return decorate
+
+    def register_section(self, name: str) -> Callable[[Any], Any]:
+        """Return a decorator that files a config section class for the component ``name``."""
+
+        def decorate(section: Any) -> Any:
+            taken = self.sections.get(name)
+            if taken is not None and not _same_definition(taken, section):
+                raise RegistryError(f"the section of {self.kind} {name!r} is already registered")
+            self.sections[name] = section
+            return section
+
+        return decorate
+
+    def get(self, name: str) -> T:
+        """Return the entry ``name``.
+
+        Raises:
+            RegistryError: If there is none; the message lists the names and the nearest one.
+        """
+        if name not in self._entries:
+            raise RegistryError(self.unknown(name))
+        return self._entries[name]
+
+    def unknown(self, name: str) -> str:
+        """Return the text of the error for an unknown name."""
+        legal = self.names()
+        return f"unknown {self.kind} {name!r}{did_you_mean(name, legal) or ';'} registered: {', '.join(legal) or 'none'}"
+
+    def names(self) -> list[str]:
+        """Return all names, sorted, of entries and of sections whose code is not imported yet."""
+        return sorted(self._entries.keys() | self.sections.keys())
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether an entry of that name exists."""
+        return name in self._entries
+
+
+def _origin(entry: Any) -> str:
+    return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', entry)}"
+
+
+def _same_definition(a: Any, b: Any) -> bool:
+    """Tell whether b is a re-import of a (a plug-in file loaded twice), not a rival."""
+    return a is b or (hasattr(a, "__qualname__") and _origin(a) == _origin(b))
+
+
+# Registries whose entries need torch live here, so that configuration can name them without importing it.
+SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
+TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
+DISTRIBUTIONS: Registry[Any] = Registry("distribution")

@@ -1,0 +1,271 @@
+"""Spaces as JSON, observations as flat dicts of arrays, actions in the one form that policies use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError, EnvError
+
+OBS_KEY = "obs"
+"""Name of the only entry when the observation is not a dict."""
+
+ActionKind = Literal["categorical", "binary", "continuous"]
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return a space as a JSON object that :func:`space_from_json` turns back into an equal space.
+
+    Raises:
+        EnvError: If the space is of a kind that seqrl does not support.
+    """
+    if isinstance(space, spaces.Box):
+        return {
+            "type": "Box",
+            "shape": list(space.shape),
+            "dtype": str(space.dtype),
+            "low": _bounds_to_json(space.low),
+            "high": _bounds_to_json(space.high),
+        }
+    if isinstance(space, spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {
+            "type": "MultiDiscrete",
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            "dtype": str(space.dtype),
+        }
+    if isinstance(space, spaces.MultiBinary):
+        return {"type": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"type": "Dict", "spaces": {k: space_to_json(v) for k, v in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"type": "Tuple", "spaces": [space_to_json(s) for s in space.spaces]}
+    raise EnvError(
+        f"space {space!r} is not supported; supported are Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple"
+    )
+
+
+def space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Return the space that :func:`space_to_json` wrote.
+
+    Raises:
+        DataError: If the object does not describe a space.
+    """
+    try:
+        return _space_from_json(value)
+    except (KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+        raise DataError(f"not the JSON of a space ({error!r}): {str(value)[:200]}") from error
+
+
+def _space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
+    kind = value["type"]
+    if kind == "Box":
+        shape, dtype = tuple(value["shape"]), np.dtype(value["dtype"])
+        low, high = (_bounds_from_json(value[k], shape, dtype) for k in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(value["n"], start=value["start"], dtype=np.dtype(value["dtype"]).type)
+    if kind == "MultiDiscrete":
+        dtype = np.dtype(value["dtype"])
+        return spaces.MultiDiscrete(np.array(value["nvec"]), dtype=dtype.type, start=np.array(value["start"]))
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(value["shape"])
+    if kind == "Dict":
+        return spaces.Dict({k: _space_from_json(v) for k, v in value["spaces"].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([_space_from_json(v) for v in value["spaces"]])
+    raise ValueError(f"unknown space type {kind!r}")
+
+
+def _bounds_to_json(bounds: np.ndarray) -> Any:
+    """Return one number where all bounds agree, else the flat list; infinities as text."""
+    flat = [_number_to_json(x) for x in bounds.ravel().tolist()]
+    return flat[0] if flat and all(x == flat[0] for x in flat) else flat
+
+
+def _number_to_json(x: float) -> float | str:
+    return x if math.isfinite(x) else ("inf" if x > 0 else "-inf")
+
+
+def _bounds_from_json(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    if isinstance(value, list):
+        return np.array([float(x) if isinstance(x, str) else x for x in value]).astype(dtype).reshape(shape)
+    return np.full(shape, float(value) if isinstance(value, str) else value, dtype=dtype)
+
+
+# -------------------------------------------------------------------------------------- observations
+@dataclass(frozen=True)
+class ObsSpec:
+    """What an encoder needs to know of one observation entry.
+
+    Attributes:
+        shape: Shape of one observation, without batch and time.
+        dtype: NumPy dtype name, as stored.
+        nvec: Sizes of the categories if the entry is categorical (Discrete, MultiDiscrete), else None;
+            such entries hold integers from 0 and are read as one-hot.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    nvec: tuple[int, ...] | None = None
+
+
+def obs_specs(space: spaces.Space[Any]) -> dict[str, ObsSpec]:
+    """Return name -> :class:`ObsSpec` of a (possibly nested) observation space, nested names joined by ``/``."""
+    specs = {}
+    for name, leaf in _leaves(space, ""):
+        if isinstance(leaf, spaces.Discrete):
+            specs[name] = ObsSpec((), str(leaf.dtype), (int(leaf.n),))
+        elif isinstance(leaf, spaces.MultiDiscrete):
+            specs[name] = ObsSpec(leaf.shape, str(leaf.dtype), tuple(int(n) for n in leaf.nvec.ravel()))
+        elif isinstance(leaf, spaces.Box | spaces.MultiBinary):
+            specs[name] = ObsSpec(leaf.shape, str(leaf.dtype))
+        else:
+            raise EnvError(f"observation {name!r} has space {leaf!r}; supported are Box, Discrete and Multi*")
+    return specs
+
+
+def flatten_obs(space: spaces.Space[Any], obs: Any) -> dict[str, np.ndarray]:
+    """Return an observation (or a batch of them) as name -> array; categories are shifted to start at 0."""
+    flat = {}
+    for name, leaf in _leaves(space, ""):
+        value = obs
+        for part in name.split("/") if name != OBS_KEY or isinstance(space, spaces.Dict) else ():
+            value = value[int(part)] if isinstance(value, tuple) else value[part]
+        array = np.asarray(value)
+        if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
+            array = array - leaf.start
+        flat[name] = array.astype(leaf.dtype, copy=False)
+    return flat
+
+
+def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        items = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        items = [(str(i), s) for i, s in enumerate(space.spaces)]
+    else:
+        return [(prefix or OBS_KEY, space)]
+    return [leaf for key, sub in items for leaf in _leaves(sub, f"{prefix}/{key}" if prefix else str(key))]
+
+
+# ------------------------------------------------------------------------------------------- actions
+class ActionCodec:
+    """Converts between an environment's actions and the policy's.
+
+    The policy's action is one float32 vector of width ``dim``: a one-hot per factor (Discrete, MultiDiscrete),
+    zeros and ones (MultiBinary), or values in [-1, 1] (Box, scaled by its bounds and flattened).
+
+    Args:
+        space: Action space of the environment.
+
+    Attributes:
+        kind: ``categorical``, ``binary`` or ``continuous``.
+        dim: Width of the policy's action.
+        factors: Sizes of the one-hot blocks; empty unless categorical.
+
+    Raises:
+        EnvError: If the space is a Dict, a Tuple, or an unbounded Box.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self.factors: tuple[int, ...] = ()
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        if isinstance(space, spaces.Discrete):
+            self.kind: ActionKind = "categorical"
+            self.factors = (int(space.n),)
+            self.dtype: np.dtype[Any] = np.dtype(np.int64)
+            self._start = np.asarray([space.start], dtype=np.int64)
+        elif isinstance(space, spaces.MultiDiscrete):
+            self.kind = "categorical"
+            self.factors = tuple(int(n) for n in space.nvec.ravel())
+            self.dtype = np.dtype(np.int64)
+            self._start = space.start.ravel().astype(np.int64)
+        elif isinstance(space, spaces.MultiBinary):
+            self.kind, self.dtype = "binary", np.dtype(np.int8)
+        elif isinstance(space, spaces.Box):
+            self._init_box(space)
+        else:
+            raise EnvError(
+                f"action space {space!r} is not supported; supported are Discrete, MultiDiscrete, MultiBinary and Box"
+            )
+        self.dim = sum(self.factors) if self.kind == "categorical" else math.prod(self.shape)
+        self._offsets = np.cumsum([0, *self.factors[:-1]]) if self.factors else np.zeros(0, np.int64)
+
+    def _init_box(self, space: spaces.Box) -> None:
+        self.kind, self.dtype = "continuous", np.dtype(space.dtype)
+        if not space.is_bounded("both"):
+            raise EnvError(
+                f"action space {space!r} has no bounds, so actions cannot be scaled to [-1, 1]; "
+                "give it finite low and high (gymnasium.wrappers.RescaleAction, or a new Box)"
+            )
+        low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+        self._center, self._half = (high + low) / 2, np.maximum((high - low) / 2, 1e-12)
+
+    def encode(self, actions: np.ndarray) -> np.ndarray:
+        """Return environment actions ``(..., *space.shape)`` as float32 ``(..., dim)``.
+
+        Continuous values outside the bounds are clipped to them.
+
+        Raises:
+            DataError: If a discrete action is not in the space.
+        """
+        actions = np.asarray(actions)
+        lead = actions.shape[: actions.ndim - len(self.shape)]
+        flat = actions.reshape(*lead, -1)
+        if self.kind == "continuous":
+            return np.clip((flat - self._center) / self._half, -1.0, 1.0).astype(np.float32)
+        if self.kind == "binary":
+            return flat.astype(np.float32)
+        index = flat.astype(np.int64) - self._start
+        if index.size and ((index < 0).any() or (index >= np.asarray(self.factors)).any()):
+            raise DataError(f"an action is outside {self.space!r}: values from {flat.min()} to {flat.max()}")
+        encoded = np.zeros((*lead, self.dim), np.float32)
+        np.put_along_axis(encoded, index + self._offsets, 1.0, axis=-1)
+        return encoded
+
+    def decode(self, actions: np.ndarray) -> np.ndarray:
+        """Return policy actions ``(..., dim)`` as environment actions ``(..., *space.shape)``."""
+        lead = actions.shape[:-1]
+        if self.kind == "continuous":
+            scaled = np.clip(actions, -1.0, 1.0) * self._half + self._center
+            if np.issubdtype(self.dtype, np.integer):
+                scaled = np.rint(scaled)
+            values = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
+            return values.astype(self.dtype).reshape(*lead, *self.shape)
+        if self.kind == "binary":
+            return (actions > 0.5).astype(self.dtype).reshape(*lead, *self.shape)
+        parts = np.split(actions, self._offsets[1:], axis=-1)
+        index = np.stack([part.argmax(-1) for part in parts], axis=-1) + self._start
+        return index.reshape(*lead, *self.shape).astype(self.dtype)
+
+    def zeros(self, *lead: int) -> np.ndarray:
+        """Return policy actions of zeros, the "previous action" of an episode's first step."""
+        return np.zeros((*lead, self.dim), np.float32)
+
+
+def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
+    """Return the action space that recorded actions imply, for data that does not bring one.
+
+    Floats mean a Box of [-1, 1] (robomimic's convention); a vector of integers means Discrete.
+
+    Raises:
+        DataError: If float actions leave [-1, 1].
+    """
+    if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
+        return spaces.Discrete(int(actions.max()) + 1)
+    if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
+        raise DataError(
+            f"actions reach {np.abs(actions).max():.4g} but must lie in [-1, 1] where the file names no action space; "
+            "scale them, or write the space as JSON to the attribute 'action_space' of the group 'data'"
+        )
+    return spaces.Box(-1.0, 1.0, actions.shape[1:], np.float32)

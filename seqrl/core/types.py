@@ -1,0 +1,130 @@
+"""The NumPy containers that cross borders: one stored trajectory, one step of many environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from seqrl.core.errors import DataError
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One stretch of experience from one environment, in environment units and dtypes, as it lies on disk.
+
+    Input ``t`` is followed by action ``t``, which yields reward ``t`` and termination ``t``.
+
+    Attributes:
+        obs: Name -> array ``(T + 1, ...)``; the last row is the input after the last action.
+        actions: ``(T, ...)``, as the environment takes them.
+        rewards: ``(T,)`` float32, never scaled here.
+        terminated: ``(T,)`` bool. The MDP ended; the value of the next input is zero.
+        truncated: ``(T,)`` bool. A time limit cut the episode; bootstrap through it.
+        env_name: Which task it came from.
+        start_step: Steps of the episode before this piece; 0 where it holds the episode's beginning.
+        prev_action: Action before ``start_step``; zeros at an episode's start.
+        prev_reward: Reward before ``start_step``; zero at an episode's start.
+        goal: Optional name -> array ``(T + 1, ...)``.
+        action_mask: Optional ``(T + 1, A)`` bool, True where the action is legal.
+    """
+
+    obs: dict[str, np.ndarray]
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    env_name: str = ""
+    start_step: int = 0
+    prev_action: np.ndarray | None = None
+    prev_reward: float = 0.0
+    goal: dict[str, np.ndarray] = field(default_factory=dict)
+    action_mask: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Return T, the number of transitions."""
+        return len(self.rewards)
+
+    @property
+    def total_reward(self) -> float:
+        """Sum of the rewards."""
+        return float(np.sum(self.rewards, dtype=np.float64))
+
+    def check(self) -> Trajectory:
+        """Return self if every array has its length, dtype and only finite numbers.
+
+        Raises:
+            DataError: That lists everything wrong.
+        """
+        problems = [*self._shape_problems(), *self._value_problems()]
+        if problems:
+            raise DataError(f"trajectory of {self.env_name or 'unknown environment'}: " + "; ".join(problems))
+        return self
+
+    def _shape_problems(self) -> list[str]:
+        steps = len(self)
+        problems = [] if steps else ["it has no transition"]
+        expected: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
+        expected |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}
+        expected |= {k: (getattr(self, k), steps) for k in ("actions", "terminated", "truncated")}
+        if self.action_mask is not None:
+            expected["action_mask"] = (self.action_mask, steps + 1)
+        problems += [f"{k} has {len(v)} rows, not {n}" for k, (v, n) in expected.items() if len(v) != n]
+        problems += [f"{k} is {getattr(self, k).dtype}, not bool" for k in ("terminated", "truncated")
+                     if getattr(self, k).dtype != np.bool_]  # fmt: skip
+        return problems
+
+    def _value_problems(self) -> list[str]:
+        arrays: dict[str, Any] = {f"obs/{k}": v for k, v in self.obs.items()}
+        arrays |= {"actions": self.actions, "rewards": self.rewards}
+        problems = [
+            f"{k} has a non-finite value at step {int(np.argwhere(~np.isfinite(v))[0][0])}"
+            for k, v in arrays.items()
+            if np.issubdtype(v.dtype, np.floating) and not np.isfinite(v).all()
+        ]
+        ends = self.terminated | self.truncated
+        if len(ends) > 1 and ends[:-1].any():
+            problems.append(f"it goes on after its end at step {int(np.argmax(ends))}")
+        return problems
+
+
+@dataclass(frozen=True)
+class TimeStep:
+    """One step of E environments, whatever their autoreset mode.
+
+    A transition led into row ``e`` of this step unless ``is_first[e] and not done[e]``: it carries ``reward``,
+    ``terminated`` and ``truncated``, and leads to ``final_obs`` where the episode ended and to ``obs`` elsewhere.
+
+    Attributes:
+        obs: Name -> array ``(E, ...)``, the input to act on.
+        final_obs: Name -> array ``(E, ...)``; differs from ``obs`` only in rows that were reset in the same step.
+        reward: ``(E,)`` float32.
+        terminated: ``(E,)`` bool.
+        truncated: ``(E,)`` bool.
+        is_first: ``(E,)`` bool. ``obs`` begins an episode in this row.
+        step: ``(E,)`` int64, steps since the episode of ``obs`` began.
+        env_name: E names.
+        success: ``(E,)`` bool, whether the environment reported success in this step.
+        success_known: ``(E,)`` bool, whether it reported success or failure at all.
+        log: Name -> (values ``(E,)``, present ``(E,)``) of the info entries under ``log/``.
+        action_mask: Optional ``(E, A)`` bool.
+    """
+
+    obs: dict[str, np.ndarray]
+    final_obs: dict[str, np.ndarray]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    is_first: np.ndarray
+    step: np.ndarray
+    env_name: tuple[str, ...]
+    success: np.ndarray
+    success_known: np.ndarray
+    log: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    action_mask: np.ndarray | None = None
+
+    @property
+    def done(self) -> np.ndarray:
+        """``(E,)`` bool: an episode ended in this step."""
+        return self.terminated | self.truncated

@@ -1,0 +1,61 @@
+"""Writes robomimic's HDF5 layout, with two attributes more: the spaces as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+import h5py
+
+from seqrl.core.spaces import space_to_json
+from seqrl.core.types import Trajectory
+from seqrl.data.store import StoreInfo
+
+
+def write_robomimic(path: Path, info: StoreInfo, trajectories: Iterable[Trajectory]) -> int:
+    """Write trajectories as ``data/demo_0``, ``data/demo_1``, ... and return their number.
+
+    ``dones`` holds *terminated*; a dataset ``truncated`` beside it holds the time limits. The file appears under its
+    name only when it is whole.
+
+    Args:
+        path: File to write; an existing one is replaced.
+        info: Spaces, environment and filters (written as masks).
+        trajectories: What to write.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with h5py.File(temporary, "w") as file:
+            count = _write(file, info, trajectories)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory]) -> int:
+    data = file.create_group("data")
+    data.attrs["env_args"] = json.dumps({"env_name": info.env_id, "type": 2, "env_kwargs": info.env_kwargs})
+    data.attrs["observation_space"] = json.dumps(space_to_json(info.observation_space))
+    data.attrs["action_space"] = json.dumps(space_to_json(info.action_space))
+    count = total = 0
+    for count, trajectory in enumerate(trajectories, start=1):
+        demo = data.create_group(f"demo_{count - 1}")
+        demo.attrs["num_samples"] = len(trajectory)
+        demo.attrs["env_name"] = trajectory.env_name
+        for key, values in trajectory.obs.items():
+            demo[f"obs/{key}"] = values[:-1]
+            demo[f"next_obs/{key}"] = values[1:]
+        demo["actions"] = trajectory.actions
+        demo["rewards"] = trajectory.rewards
+        demo["dones"] = trajectory.terminated.astype("int64")
+        demo["truncated"] = trajectory.truncated.astype("int64")
+        total += len(trajectory)
+    data.attrs["total"] = total
+    for key, names in info.filters.items():
+        file[f"mask/{key}"] = [name.encode() for name in names]
+    return count

@@ -1,0 +1,69 @@
+"""Foreign files become stores once; training reads stores only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from seqrl.core.errors import DataError
+from seqrl.core.files import new_folder
+from seqrl.data.readers import READERS, hdf5  # noqa: F401  (registers its reader)
+from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
+
+logger = logging.getLogger(__name__)
+
+_SUFFIX_ALIASES = {".h5": ".hdf5"}
+
+
+def cache_folder() -> Path:
+    """Return the folder of cached stores: ``SEQRL_CACHE_DIR``, else ``seqrl`` in the user's cache folder."""
+    if "SEQRL_CACHE_DIR" in os.environ:
+        return Path(os.environ["SEQRL_CACHE_DIR"])
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "seqrl"
+
+
+def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
+    """Return the cached store that ``key`` describes, building it in a new folder if there is none."""
+    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
+    path = cache_folder() / digest
+    if not path.exists():
+        with new_folder(path) as temporary:
+            build(temporary)
+    return Store(path)
+
+
+def open_store(path: str, options: dict[str, str] | None = None) -> Store:
+    """Return the store at ``path``, or that of the foreign file at ``path``, ingested on first use.
+
+    The cache knows a file by its path, size and time, so a changed file is read again.
+
+    Raises:
+        DataError: If there is nothing, or nothing that a reader can read.
+    """
+    file = Path(path).expanduser()
+    if (file / "store.json").exists():
+        return Store(file)
+    if not file.exists():
+        raise DataError(f"dataset {path!r} does not exist (looked in {Path.cwd()})")
+    suffix = _SUFFIX_ALIASES.get(file.suffix, file.suffix)
+    if file.is_dir() or suffix not in READERS:
+        raise DataError(
+            f"dataset {path!r} is neither a seqrl store nor a file that can be read; "
+            f"readable suffixes: {', '.join(READERS.names())}"
+        )
+    options = options or {}
+    stat = file.stat()
+    key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
+
+    def build(folder: Path) -> None:
+        logger.info("reading %s (%.1f MB) into the cache", path, stat.st_size / 1e6)
+        with READERS.get(suffix)(file, options) as (info, trajectories), StoreWriter(folder, info) as writer:
+            for name, trajectory in trajectories:
+                writer.append(trajectory, name)
+
+    return cached_store(key, build)

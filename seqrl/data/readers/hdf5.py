@@ -1,0 +1,148 @@
+"""robomimic's HDF5 layout: ``data/demo_k/{obs,next_obs,actions,rewards,dones}``, ``env_args``, ``mask/<key>``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import infer_action_space, space_from_json
+from seqrl.core.types import Trajectory
+from seqrl.data.readers import READERS, NamedTrajectories
+from seqrl.data.store import StoreInfo
+
+logger = logging.getLogger(__name__)
+
+
+@READERS.register(".hdf5")
+@contextmanager
+def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+    """Open a robomimic file.
+
+    Args:
+        path: HDF5 file.
+        options: ``dones_mean``: ``terminated`` (default) or ``truncated``, what a 1 in ``dones`` says.
+
+    Raises:
+        DataError: If it is no HDF5 file, lacks a group or a dataset, or its lengths do not agree.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            names = _demo_names(file, path)
+            info = _info(file, names, path)
+            dones_mean = options.get("dones_mean", "terminated")
+            yield info, ((name, _trajectory(file["data"][name], info, dones_mean, path)) for name in names)
+    except (OSError, KeyError, RuntimeError) as error:
+        raise DataError(f"{path}: not a readable robomimic HDF5 file ({error})") from error
+
+
+def _demo_names(file: h5py.File, path: Path) -> list[str]:
+    if "data" not in file:
+        raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}")
+    names = sorted(file["data"], key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)])
+    if not names:
+        raise DataError(f"{path}: the group 'data' holds no episode")
+    for name in names:
+        missing = [k for k in ("obs", "actions") if k not in file["data"][name]]
+        if missing:
+            raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}")
+    return names
+
+
+def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
+    data = file["data"]
+    env_args = _json_attribute(data, "env_args", path) or {}
+    first = data[names[0]]
+    observation, action = (_json_attribute(data, f"{k}_space", path) for k in ("observation", "action"))
+    if action is not None:
+        action_space = space_from_json(action)
+    else:
+        action_space = infer_action_space(np.concatenate([data[n]["actions"][()] for n in names]))
+    return StoreInfo(
+        observation_space=_observation_space(first) if observation is None else space_from_json(observation),
+        action_space=action_space,
+        env_id=env_args.get("env_name"),
+        env_kwargs=env_args.get("env_kwargs") or {},
+        has_next_obs=all("next_obs" in data[n] for n in names),
+        filters={k: [_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()},
+        source=str(path),
+    )
+
+
+def _observation_space(demo: h5py.Group) -> spaces.Space[Any]:
+    """Return unbounded Boxes with the dtypes and shapes of an episode's observations."""
+    return spaces.Dict({k: _box(v.shape[1:], v.dtype) for k, v in sorted(_datasets(demo["obs"]).items())})
+
+
+def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return spaces.Box(limits.min, limits.max, shape, dtype.type)
+    return spaces.Box(-np.inf, np.inf, shape, dtype.type)
+
+
+def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
+    obs = {k: v[()] for k, v in _datasets(demo["obs"]).items()}
+    actions = demo["actions"][()]
+    steps = len(actions)
+    rewards = demo["rewards"][()] if "rewards" in demo else np.zeros(steps, np.float32)
+    terminated, truncated = _ends(demo, steps, dones_mean, path)
+    after = _datasets(demo["next_obs"]) if "next_obs" in demo else None
+    expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
+    wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
+    if wrong or (after is not None and after.keys() != obs.keys()):
+        raise DataError(f"{path}: {demo.name} has {steps} actions, but {'; '.join(wrong) or 'other keys in next_obs'}")
+    last = {k: (v if after is None else after[k])[-1:] for k, v in obs.items()}
+    return Trajectory(
+        obs={k: np.concatenate([v, last[k]]) for k, v in obs.items()},
+        actions=actions,
+        rewards=rewards.astype(np.float32),
+        terminated=terminated,
+        truncated=truncated,
+        env_name=info.env_id or "",
+    )
+
+
+def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
+    dones = demo["dones"][()].astype(bool) if "dones" in demo else np.zeros(steps, bool)
+    if "truncated" in demo:
+        return dones, demo["truncated"][()].astype(bool)
+    if len(dones) != steps:
+        return dones, dones
+    if dones[:-1].any():
+        logger.warning("%s: %s goes on after 'dones'; only its last step counts", path, demo.name)
+    terminated, truncated = np.zeros(steps, bool), np.zeros(steps, bool)
+    terminated[-1:] = dones[-1:] if dones_mean == "terminated" else False
+    truncated[-1:] = ~terminated[-1:]
+    return terminated, truncated
+
+
+def _datasets(group: h5py.Group, prefix: str = "") -> dict[str, h5py.Dataset]:
+    """Return name -> dataset, nested names joined by ``/``."""
+    found: dict[str, h5py.Dataset] = {}
+    for key, item in group.items():
+        found |= _datasets(item, f"{prefix}{key}/") if isinstance(item, h5py.Group) else {f"{prefix}{key}": item}
+    return found
+
+
+def _json_attribute(group: h5py.Group, name: str, path: Path) -> Any:
+    if name not in group.attrs:
+        return None
+    try:
+        return json.loads(_text(group.attrs[name]))
+    except ValueError as error:
+        raise DataError(f"{path}: the attribute {name!r} of 'data' is not JSON ({error})") from error
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

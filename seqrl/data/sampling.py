@@ -1,0 +1,43 @@
+"""Which windows of which trajectories make a batch. Pure functions of their arguments and the generator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+Padding = Literal["none", "left", "right", "both"]
+
+
+def draw_trajectories(
+    lengths: np.ndarray, num: int, by: Literal["trajectory", "transition"], rng: np.random.Generator
+) -> np.ndarray:
+    """Return ``(num,)`` positions in ``lengths``, drawn with replacement, uniformly or in proportion to length."""
+    if by == "trajectory":
+        return rng.integers(0, len(lengths), num)
+    ends = np.cumsum(lengths)
+    return np.searchsorted(ends, rng.integers(0, ends[-1], num), side="right")
+
+
+def draw_windows(
+    lengths: np.ndarray, window: int, padding: Padding, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the start and the number of real transitions of one window per trajectory.
+
+    The start is uniform in ``0 .. N - T`` (``none``), ``-T + 1 .. N - T`` (``left``), ``0 .. N - 2`` (``right``) or
+    ``-T + 1 .. N - 2`` (``both``). The end ``start + T`` is fixed before a negative start becomes 0, so padding
+    always trails. Trajectories with ``N <= T`` are taken whole.
+
+    Args:
+        lengths: ``(B,)`` N, transitions of each trajectory.
+        window: T.
+        padding: Which ends a window may overhang.
+        rng: Source of randomness.
+    """
+    low = -window + 1 if padding in ("left", "both") else 0
+    high = lengths - (1 if padding in ("right", "both") else window)
+    whole = lengths <= window
+    start = rng.integers(np.where(whole, 0, low), np.where(whole, 1, np.maximum(high, 1) + (padding in ("none", "left"))))
+    end = np.minimum(start + window, lengths)
+    start = np.maximum(start, 0)
+    return start, end - start

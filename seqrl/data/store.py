@@ -1,0 +1,260 @@
+"""The store: a folder of shards that any number of processes read while others append."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError
+from seqrl.core.files import write_json
+from seqrl.core.spaces import space_from_json, space_to_json
+from seqrl.core.types import Trajectory
+from seqrl.data.shard import Schema, ShardReader, ShardWriter, trajectory_columns
+
+FORMAT_VERSION = 1
+SHARD_BYTES = 64 * 2**20
+Area = Literal["protected", "fifo"]
+_FILE = "store.json"
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """What a store knows about all its trajectories.
+
+    Attributes:
+        observation_space: Of one environment.
+        action_space: Of one environment.
+        env_id: gymnasium id, or None if unknown.
+        env_kwargs: Arguments it was made with.
+        has_next_obs: Whether the last input of a trajectory is a true observation; without it, algorithms that
+            bootstrap must refuse the data.
+        filters: Filter key -> names of the episodes it selects.
+        source: Where the data came from, in words.
+    """
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    env_id: str | None = None
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    has_next_obs: bool = True
+    filters: dict[str, list[str]] = field(default_factory=dict)
+    source: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``store.json``."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+            "env_id": self.env_id,
+            "env_kwargs": self.env_kwargs,
+            "has_next_obs": self.has_next_obs,
+            "filters": self.filters,
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], source: str) -> StoreInfo:
+        """Return the info that :meth:`to_json` wrote.
+
+        Raises:
+            DataError: If it is of another format.
+        """
+        version = value.get("format_version")
+        if version != FORMAT_VERSION:
+            raise DataError(f"{source}: store format {version!r}; this seqrl reads {FORMAT_VERSION}")
+        try:
+            return cls(
+                observation_space=space_from_json(value["observation_space"]),
+                action_space=space_from_json(value["action_space"]),
+                **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
+            )
+        except KeyError as error:
+            raise DataError(f"{source}: lacks the key {error}") from error
+
+
+class StoreWriter:
+    """Appends trajectories to a store, in shards of its own.
+
+    Args:
+        path: Folder of the store; made if absent.
+        info: Written if the store is new.
+        area: ``protected`` (never deleted) or ``fifo``.
+        shard_bytes: A new shard begins when the current one is larger.
+    """
+
+    def __init__(self, path: Path, info: StoreInfo, area: Area = "protected", shard_bytes: int = SHARD_BYTES) -> None:
+        self._area = path / area
+        self._shard_bytes = shard_bytes
+        self._shard: ShardWriter | None = None
+        self._schema: Schema | None = None
+        self._area.mkdir(parents=True, exist_ok=True)
+        if not (path / _FILE).exists():
+            write_json(path / _FILE, info.to_json())
+
+    def append(self, trajectory: Trajectory, name: str = "") -> None:
+        """Add one trajectory; ``name`` lets filters select it.
+
+        Raises:
+            DataError: If it is inconsistent, or its columns differ from those before it.
+        """
+        columns = trajectory_columns(trajectory.check())
+        schema: Schema = {k: (str(v.dtype), v.shape[1:]) for k, v in columns.items()}
+        if self._schema is None:
+            self._schema = schema
+        elif schema != self._schema:
+            raise DataError(f"trajectory {name!r} differs from those before it: {_difference(self._schema, schema)}")
+        if self._shard is None or self._shard.num_bytes >= self._shard_bytes:
+            self.close()
+            self._shard = ShardWriter(self._area, schema)
+        self._shard.append(trajectory, columns, name)
+
+    def close(self) -> None:
+        """Make what was written durable."""
+        if self._shard is not None:
+            self._shard.close()
+            self._shard = None
+
+    def __enter__(self) -> StoreWriter:
+        """Return self."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close."""
+        self.close()
+
+
+class Store:
+    """Reads a store. Trajectories are numbered in the order in which this reader found them.
+
+    Args:
+        path: Folder of the store.
+
+    Attributes:
+        info: What holds for all trajectories.
+        shard, row, length, start_step, total_reward: One entry per trajectory.
+
+    Raises:
+        DataError: If the folder is not a store, or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        file = path / _FILE
+        try:
+            value = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: not a seqrl store ({error})") from error
+        self.info = StoreInfo.from_json(value, str(file))
+        self._shards: list[ShardReader] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what has been committed since."""
+        known = {s.path for s in self._shards}
+        for area in ("protected", "fifo"):
+            for log in sorted((self.path / area).glob("shard_*/commits.jsonl")):
+                if log.parent not in known:
+                    self._shards.append(ShardReader(log.parent))
+        for shard in self._shards:
+            shard.refresh()
+        self._check_schemas()
+        commits = [(i, c) for i, s in enumerate(self._shards) for c in s.commits]
+        self.shard = np.array([i for i, _ in commits], np.int64)
+        self.row = np.array([c.row for _, c in commits], np.int64)
+        self.length = np.array([c.length for _, c in commits], np.int64)
+        self.start_step = np.array([c.start_step for _, c in commits], np.int64)
+        self.total_reward = np.array([c.total_reward for _, c in commits], np.float64)
+        self.env_names = [c.env_name for _, c in commits]
+        self.names = [c.name for _, c in commits]
+
+    def _check_schemas(self) -> None:
+        for shard in self._shards[1:]:
+            if shard.schema != self._shards[0].schema:
+                raise DataError(f"{shard.path}: other columns: {_difference(self._shards[0].schema, shard.schema)}")
+
+    def __len__(self) -> int:
+        """Return the number of trajectories."""
+        return len(self.length)
+
+    @property
+    def num_transitions(self) -> int:
+        """Transitions of all trajectories together."""
+        return int(self.length.sum())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all committed rows."""
+        return sum(
+            s.num_rows * int(np.dtype(d).itemsize * np.prod(shape, dtype=np.int64))
+            for s in self._shards
+            for d, shape in s.schema.values()
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """Column name -> (dtype, shape of one row); empty without data."""
+        return self._shards[0].schema if self._shards else {}
+
+    def gather(self, trajectories: np.ndarray, offsets: np.ndarray) -> dict[str, np.ndarray]:
+        """Return column name -> ``(B, L, ...)``: one window of L rows per trajectory.
+
+        Args:
+            trajectories: ``(B,)`` numbers of trajectories.
+            offsets: ``(B, L)`` rows within each trajectory, in ``[0, length]``.
+        """
+        shards = self.shard[trajectories]
+        rows = self.row[trajectories][:, None] + offsets
+        present = np.unique(shards)
+        if len(present) == 1:
+            return {name: np.take(self._shards[present[0]].column(name), rows, axis=0) for name in self.schema}
+        out = {n: np.empty((*rows.shape, *shape), dtype) for n, (dtype, shape) in self.schema.items()}
+        for shard in present:
+            chosen = np.flatnonzero(shards == shard)
+            for name, target in out.items():
+                target[chosen] = np.take(self._shards[shard].column(name), rows[chosen], axis=0)
+        return out
+
+    def trajectory(self, number: int) -> Trajectory:
+        """Return one whole trajectory."""
+        index = np.array([number])
+        columns = self.gather(index, np.arange(self.length[number] + 1)[None])
+        one = {k: v[0] for k, v in columns.items()}
+        return Trajectory(
+            obs={k[4:]: v for k, v in one.items() if k.startswith("obs/")},
+            goal={k[5:]: v for k, v in one.items() if k.startswith("goal/")},
+            actions=one["prev_action"][1:],
+            rewards=one["prev_reward"][1:],
+            terminated=one["terminated"][1:],
+            truncated=one["truncated"][1:],
+            env_name=self.env_names[number],
+            start_step=int(self.start_step[number]),
+            prev_action=one["prev_action"][0],
+            prev_reward=float(one["prev_reward"][0]),
+            action_mask=one.get("action_mask"),
+        )
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """Yield every trajectory."""
+        for number in range(len(self)):
+            yield self.trajectory(number)
+
+    def verify(self) -> list[str]:
+        """Return a line for every trajectory whose bytes are not those that were written."""
+        return [
+            f"{shard.path.name}: trajectory at row {commit.row} ({commit.name or commit.env_name}) is altered"
+            for shard in self._shards
+            for commit, intact in shard.verify()
+            if not intact
+        ]
+
+
+def _difference(expected: Schema, got: Schema) -> str:
+    names = sorted(n for n in expected.keys() | got.keys() if expected.get(n) != got.get(n))
+    return ", ".join(f"{n} is {got.get(n, 'absent')}, not {expected.get(n, 'absent')}" for n in names)

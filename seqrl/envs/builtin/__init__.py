@@ -1,0 +1,20 @@
+"""Built-in environments, one file each, registered with gymnasium as ``seqrl/<Name>-v0``."""
+
+from gymnasium.envs.registration import register, registry
+
+_ENTRY_POINTS = {
+    "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
+    "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
+}
+
+
+def builtin_env_ids() -> list[str]:
+    """Return the ids of the built-in environments."""
+    return sorted(_ENTRY_POINTS)
+
+
+def register_builtin_envs() -> None:
+    """Make ``gymnasium.make("seqrl/...")`` work; safe to call twice."""
+    for env_id, entry_point in _ENTRY_POINTS.items():
+        if env_id not in registry:
+            register(id=env_id, entry_point=entry_point)

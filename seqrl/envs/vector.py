@@ -1,0 +1,174 @@
+"""One interface over every ``gymnasium.vector.VectorEnv``, whatever its autoreset mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from seqrl.core.errors import EnvError
+from seqrl.core.spaces import ActionCodec, flatten_obs
+from seqrl.core.types import TimeStep
+
+LOG_PREFIX = "log/"
+SUCCESS_KEYS = ("success", "is_success")
+
+
+class BatchedEnv:
+    """E environments that are stepped at once and reset themselves.
+
+    Args:
+        env: Any gymnasium vector environment.
+
+    Attributes:
+        num_envs: E.
+        observation_space: Space of one environment's observation.
+        codec: Converts between the environments' actions and the policy's.
+
+    Raises:
+        EnvError: If ``env`` is no vector environment, or announces no known autoreset mode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        if not isinstance(env, VectorEnv):
+            raise EnvError(f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
+        self.env = env
+        self.num_envs = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.codec = ActionCodec(env.single_action_space)
+        self._mode = _autoreset_mode(env)
+        default_name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        self._env_name = [default_name] * self.num_envs
+        self._ended = np.zeros(self.num_envs, bool)
+        self._step = np.zeros(self.num_envs, np.int64)
+
+    def reset(self, seed: int | None = None) -> TimeStep:
+        """Reset every environment; environment ``e`` gets seed ``seed + e``."""
+        obs, info = self.env.reset(seed=seed)
+        self._ended[:] = False
+        everyone = np.ones(self.num_envs, bool)
+        return self._time_step(self._flat(obs), {}, everyone, info, {}, np.zeros(self.num_envs), ~everyone, ~everyone)
+
+    def step(self, actions: np.ndarray) -> TimeStep:
+        """Step with policy actions ``(E, A)``; environments that ended begin a new episode.
+
+        In the next-step mode the row of an ended environment ignores its action, and answers ``is_first``.
+        """
+        obs, reward, terminated, truncated, info = self.env.step(self.codec.decode(actions))
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        done = terminated | truncated
+        final: dict[str, np.ndarray] = {}
+        end_info = info
+        if self._mode is AutoresetMode.NEXT_STEP:
+            is_first, self._ended = self._ended, done
+        else:
+            is_first = done
+            if done.any() and self._mode is AutoresetMode.SAME_STEP:
+                final, end_info = self._final_obs(obs, info, done), info.get("final_info", {})
+            elif done.any():
+                final = self._flat(obs)
+                obs, info = self.env.reset(options={"reset_mask": done.copy()})
+                final = {k: v.copy() for k, v in final.items()}
+        return self._time_step(self._flat(obs), final, is_first, info, end_info, reward, terminated, truncated)
+
+    def render(self) -> tuple[Any, ...]:
+        """Return one frame per environment."""
+        return self.env.render() or ()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+    def _time_step(  # noqa: PLR0913
+        self,
+        obs: dict[str, np.ndarray],
+        final_obs: dict[str, np.ndarray],
+        is_first: np.ndarray,
+        info: dict[str, Any],
+        end_info: dict[str, Any],
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+    ) -> TimeStep:
+        self._step = np.where(is_first, 0, self._step + 1)
+        ended = terminated | truncated
+        success, known = self._success(info, end_info, ended)
+        return TimeStep(
+            obs=obs,
+            final_obs=final_obs or obs,
+            reward=np.asarray(reward, np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            is_first=is_first.copy(),
+            step=self._step.copy(),
+            env_name=self._names(info, ended),
+            success=success,
+            success_known=known,
+            log=self._log(info, end_info, ended),
+        )
+
+    def _names(self, info: dict[str, Any], ended: np.ndarray) -> tuple[str, ...]:
+        """Return the task of each row's transition; ``info["env_name"]`` of a reset renames what follows."""
+        before = list(self._env_name)
+        if "env_name" in info:
+            for row in np.flatnonzero(info.get("_env_name", np.ones(self.num_envs, bool))):
+                self._env_name[row] = str(info["env_name"][row])
+        return tuple(old if end else new for old, new, end in zip(before, self._env_name, ended, strict=True))
+
+    def _flat(self, obs: Any) -> dict[str, np.ndarray]:
+        return flatten_obs(self.observation_space, obs)
+
+    def _final_obs(self, obs: Any, info: dict[str, Any], done: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the true last observations in the rows that ended, the current ones elsewhere."""
+        final = info.get("final_obs")
+        if final is None:
+            raise EnvError(f"{self.env!r} announces same-step autoreset but gives no info['final_obs']")
+        if not (isinstance(final, np.ndarray) and final.dtype == object):
+            rows = self._flat(final)
+            return {k: np.where(_expand(done, v), rows[k], v) for k, v in self._flat(obs).items()}
+        merged = {k: v.copy() for k, v in self._flat(obs).items()}
+        for row in np.flatnonzero(done):
+            for key, value in self._flat(final[row]).items():
+                merged[key][row] = value
+        return merged
+
+    def _success(
+        self, info: dict[str, Any], end_info: dict[str, Any], ended: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        success, known = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        for key in SUCCESS_KEYS:
+            for source, rows in ((info, ~ended), (end_info, ended)):
+                if key in source:
+                    present = np.asarray(source.get(f"_{key}", True), bool) & rows
+                    success |= present & np.asarray(source[key]).astype(bool)
+                    known |= present
+        return success, known
+
+    def _log(
+        self, info: dict[str, Any], end_info: dict[str, Any], ended: np.ndarray
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        log: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for source, rows in ((info, ~ended), (end_info, ended)):
+            for key in source:
+                if key.startswith(LOG_PREFIX):
+                    present = np.asarray(source.get(f"_{key}", np.ones(self.num_envs, bool)), bool) & rows
+                    values, before = log.get(key, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
+                    log[key] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
+        return log
+
+
+def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError as error:
+        legal = ", ".join(m.value for m in AutoresetMode)
+        raise EnvError(
+            f"{env!r} announces autoreset mode {mode!r} in metadata['autoreset_mode']; legal are {legal}, "
+            "without which the borders between episodes cannot be known"
+        ) from error
+
+
+def _expand(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
+    return mask.reshape(-1, *([1] * (like.ndim - 1)))

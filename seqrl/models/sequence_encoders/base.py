@@ -1,0 +1,55 @@
+"""The contract of every memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+"""Name -> tensor whose first dimension is the row, one row per environment."""
+
+
+class SequenceEncoder(nn.Module, ABC):
+    """Base of all memories. Register a subclass with ``SEQUENCE_ENCODERS.register(name)``.
+
+    A pass without a state reads whole sequences from an empty memory (training). A pass with a state goes on from
+    it and returns the next one (acting); it may overwrite the state that it is given. Both give the same outputs.
+
+    Args:
+        d_input: Width of the inputs.
+        window_steps: Inputs that one layer looks back on, itself included, for encoders with a bounded memory.
+
+    Attributes:
+        d_output: Width of the outputs.
+        max_step: Largest step index that the encoder can take, or None.
+    """
+
+    d_output: int
+    max_step: int | None = None
+
+    def __init__(self, d_input: int, window_steps: int) -> None:
+        super().__init__()
+        self.d_input = d_input
+        self.window_steps = window_steps
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
+    ) -> tuple[Float[Tensor, "B L E"], State | None]:
+        """Return outputs that depend on inputs up to their own position, and the next state if one was given."""
+
+    @abstractmethod
+    def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
+        """Return the state of an empty memory for ``num_rows`` environments."""
+
+    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Empty the memory of the rows that are True, in place, and return the state.
+
+        The default sets every tensor to zero there.
+        """
+        for tensor in state.values():
+            tensor.masked_fill_(rows.view(-1, *([1] * (tensor.dim() - 1))), 0)
+        return state

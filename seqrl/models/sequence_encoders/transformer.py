@@ -1,0 +1,183 @@
+"""Causal Transformer with the stabilisers of AMAGO: sigma-reparametrisation, NormFormer norms, head scales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.models.mlp import make_activation, make_norm
+from seqrl.models.sequence_encoders.attention import banded_attention, ring_attention
+from seqrl.models.sequence_encoders.base import SequenceEncoder, State
+from seqrl.models.sequence_encoders.positions import FixedPositions, rotary_angles, rotate
+from seqrl.models.sigma_linear import SigmaLinear
+
+Rotation = tuple[Tensor, Tensor] | None
+
+
+class _Attention(nn.Module):
+    def __init__(
+        self, d_model: int, num_heads: int, linear: Callable[..., nn.Module], dropout: float, dropout_qkv: float,
+        use_head_scale: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.qkv = linear(d_model, 3 * d_model, bias=False)
+        self.drop_qkv = nn.Dropout(dropout_qkv)
+        self.head_scale = nn.Parameter(torch.ones(num_heads, 1, 1)) if use_head_scale else None
+        self.out = linear(d_model, d_model)
+
+    def project(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values ``(B, N, L, D)``, rotated where positions are rotary."""
+        qkv = self.drop_qkv(self.qkv(x)).unflatten(-1, (3, self.num_heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        if rotation is not None:
+            q, k = rotate(q, *rotation), rotate(k, *rotation)
+        return q, k, v
+
+    def merge(self, y: Tensor) -> Tensor:
+        """Return the heads' outputs ``(B, N, L, D)`` scaled, joined and projected to ``(B, L, d_model)``."""
+        if self.head_scale is not None:
+            y = y * self.head_scale.to(y.dtype)
+        merged: Tensor = self.out(y.transpose(1, 2).flatten(2))
+        return merged
+
+
+class _Layer(nn.Module):
+    """``x += LN2(attn(LN1 x)); x += drop(W2 LN4(act(W1 LN3 x)))``."""
+
+    def __init__(
+        self, attention: _Attention, d_model: int, d_ff: int, linear: Callable[..., nn.Module], activation: str,
+        norm: str, dropout_ff: float, use_normformer: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.attention = attention
+        extra = norm if use_normformer else "none"
+        self.norm1, self.norm2 = make_norm(norm, d_model), make_norm(extra, d_model)
+        self.norm3, self.norm4 = make_norm(norm, d_model), make_norm(extra, d_ff)
+        self.ff1, self.ff2 = linear(d_model, d_ff), linear(d_ff, d_model)
+        self.activation = make_activation(activation)
+        self.dropout = nn.Dropout(dropout_ff)
+
+    def forward(self, x: Tensor, rotation: Rotation, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        q, k, v = self.attention.project(self.norm1(x), rotation)
+        x = x + self.norm2(self.attention.merge(attend(q, k, v)))
+        hidden = self.norm4(self.activation(self.ff1(self.norm3(x))))
+        out: Tensor = x + self.dropout(self.ff2(hidden))
+        return out
+
+
+@SEQUENCE_ENCODERS.register("transformer")
+class Transformer(SequenceEncoder):
+    """Pre-norm Transformer whose layers look back on ``window_steps`` inputs.
+
+    Acting keeps keys and values in a ring buffer, rotated at their absolute step, so a step costs the same before and
+    after the window has filled, and equals the banded pass over the whole sequence.
+    """
+
+    def __init__(
+        self,
+        d_input: int,
+        window_steps: int,
+        *,
+        d_model: int = 256,
+        num_heads: int = 8,
+        d_ff: int = 1024,
+        num_layers: int = 3,
+        positions: str = "fixed",
+        max_steps: int = 2048,
+        rotary_base: float = 10_000.0,
+        dropout_embedding: float = 0.05,
+        dropout_ff: float = 0.05,
+        dropout_attention: float = 0.0,
+        dropout_qkv: float = 0.0,
+        activation: str = "leaky_relu",
+        norm: str = "layer",
+        use_sigma_reparam: bool = True,
+        use_normformer: bool = True,
+        use_head_scale: bool = True,
+    ) -> None:
+        super().__init__(d_input, window_steps)
+        self.d_output = d_model
+        self.num_heads = num_heads
+        self.rotary_base = rotary_base if positions == "rotary" else None
+        self.max_step = max_steps - 1 if positions == "learned" else None
+        linear: Callable[..., nn.Module] = SigmaLinear if use_sigma_reparam else nn.Linear
+        self.input = nn.Linear(d_input, d_model)
+        self.positions: nn.Module | None = None
+        if positions == "fixed":
+            self.positions = FixedPositions(d_model)
+        elif positions == "learned":
+            self.positions = nn.Embedding(max_steps, d_model)
+        self.dropout = nn.Dropout(dropout_embedding)
+        self.layers = nn.ModuleList(
+            _Layer(
+                _Attention(d_model, num_heads, linear, dropout_attention, dropout_qkv, use_head_scale),
+                d_model, d_ff, linear, activation, norm, dropout_ff, use_normformer,
+            )
+            for _ in range(num_layers)
+        )  # fmt: skip
+        self.norm = make_norm(norm, d_model)
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
+    ) -> tuple[Float[Tensor, "B L E"], State | None]:
+        """Return the encodings, and the state with this step's keys and values if one was given."""
+        if state is None:
+            return self._sequence(x, step), None
+        outputs = [self._step(x[:, t : t + 1], step[:, t : t + 1], state) for t in range(x.shape[1])]
+        return torch.cat(outputs, dim=1), state
+
+    def _sequence(self, x: Tensor, step: Tensor) -> Tensor:
+        x, rotation = self._embed(x, step)
+        for layer in self.layers:
+            dropout = layer.attention.dropout if self.training else 0.0
+            x = layer(x, rotation, lambda q, k, v, p=dropout: banded_attention(q, k, v, self.window_steps, p))
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def _step(self, x: Tensor, step: Tensor, state: State) -> Tensor:
+        position = state["position"]
+        rows = torch.arange(len(position), device=position.device)
+        slot = position % self.window_steps
+        valid = torch.arange(self.window_steps, device=position.device) <= position[:, None]
+        x, rotation = self._embed(x, step)
+        for i, layer in enumerate(self.layers):
+            keys, values = state[f"keys_{i}"], state[f"values_{i}"]
+
+            def attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor = keys, values: Tensor = values) -> Tensor:
+                keys[rows, :, slot] = k[:, :, 0].to(keys.dtype)
+                values[rows, :, slot] = v[:, :, 0].to(values.dtype)
+                return ring_attention(q, keys.to(q.dtype), values.to(q.dtype), valid)
+
+            x = layer(x, rotation, attend)
+        position += 1
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def _embed(self, x: Tensor, step: Tensor) -> tuple[Tensor, Rotation]:
+        x = self.input(x)
+        if self.positions is not None:
+            x = x + self.positions(step).to(x.dtype)
+        rotation = None
+        if self.rotary_base is not None:
+            rotation = rotary_angles(step, self.d_output // self.num_heads, self.rotary_base)
+        return self.dropout(x), rotation
+
+    def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
+        """Return an empty ring buffer of ``window_steps`` slots per layer, and a position per row."""
+        shape = (num_rows, self.num_heads, self.window_steps, self.d_output // self.num_heads)
+        state = {"position": torch.zeros(num_rows, device=device, dtype=torch.int64)}
+        for i in range(len(self.layers)):
+            state[f"keys_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
+            state[f"values_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
+        return state
+
+    def reset_rows(self, state: State, rows: Tensor) -> State:
+        """Empty the memory of some rows: their slots become invalid, which costs nothing."""
+        state["position"].masked_fill_(rows, 0)
+        return state

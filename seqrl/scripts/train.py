@@ -1,0 +1,88 @@
+"""Train a policy by a run file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from seqrl.configs import BaseConfig, apply_overrides, config_factory, read_config_values
+from seqrl.core.errors import ConfigError
+from seqrl.core.plugins import load_plugins
+from seqrl.scripts._script import script
+
+DEBUG = (
+    "train.num_epochs=2",
+    "train.steps_per_epoch=3",
+    "train.valid_batches=1",
+    "experiment.logging.every_n_steps=1",
+    "experiment.evaluation.episodes=4",
+    "experiment.evaluation.num_envs=2",
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
+    p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
+    p.add_argument("--algo", help="algorithm, to begin from its pure defaults instead of a run file")
+    p.add_argument("--name", help="name of the run's folder (experiment.name)")
+    p.add_argument("--dataset", help="data file or store, instead of those in train.data")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.seed=2")
+    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
+    p.add_argument("--debug", action="store_true", help="two tiny epochs, to see that everything works")
+    p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
+    p.add_argument("--print-schema", action="store_true", help="print the JSON schema of the run file and stop")
+    return p
+
+
+def resolve_config(args: argparse.Namespace) -> BaseConfig:
+    """Return the config that the command line describes.
+
+    Raises:
+        ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
+    """
+    if (args.config is None) == (args.algo is None):
+        raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
+    values: dict[str, Any] = read_config_values(args.config) if args.config else {"algo_name": args.algo}
+    plugins = [*values.get("plugins", []), *args.plugin]
+    load_plugins(map(str, plugins))
+    if plugins:
+        values["plugins"] = plugins
+    if args.dataset is not None:
+        values.setdefault("train", {})["data"] = [{"path": args.dataset}]
+    if args.name is not None:
+        values.setdefault("experiment", {})["name"] = args.name
+    overrides = [*(DEBUG if args.debug else ()), *args.set]
+    for dropped in apply_overrides(values, overrides):
+        print(f"note: {dropped}", file=sys.stderr)
+    if "algo_name" not in values:
+        raise ConfigError(f"{args.config}: algo_name is required, to know which algorithm's config this is")
+    return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}")
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, and return the exit code."""
+    args = parser().parse_args(argv)
+    config = resolve_config(args)
+    if args.print_schema:
+        print(json.dumps(type(config).model_json_schema(), indent=2))
+        return 0
+    if args.print_config:
+        print(json.dumps(config.to_json(), indent=2))
+        return 0
+    from seqrl.training.experiment import Experiment
+
+    experiment = Experiment.from_config(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
+    experiment.learn()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Experiments: data sources, the learning loop, evaluation, logs and reports."""

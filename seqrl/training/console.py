@@ -1,0 +1,48 @@
+"""What a person sees on the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from termcolor import colored
+
+
+def format_count(n: float) -> str:
+    """Return 1234567 as ``1.23M``."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(n) >= size:
+            return f"{n / size:.3g}{unit}"
+    return f"{n:.0f}"
+
+
+def format_megabytes(mb: float) -> str:
+    """Return megabytes, or gigabytes from 1,000 on."""
+    return f"{mb / 1000:.3g} GB" if mb >= 1000 else f"{mb:.3g} MB"
+
+
+def summary_text(title: str, groups: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the start-up summary: a title, and groups of aligned facts."""
+    width = max((len(k) for facts in groups.values() for k in facts), default=0)
+    lines = [colored(title, "cyan", attrs=["bold"])]
+    for group, facts in groups.items():
+        lines.append(colored(group, "yellow"))
+        lines += [f"  {name:<{width}}  {value}" for name, value in facts.items()]
+    return "\n".join(lines)
+
+
+def evaluation_line(epoch: int, metrics: Mapping[str, float]) -> str:
+    """Return one line on an evaluation or validation: success and return with intervals, held-out loss."""
+    parts = []
+    if "eval/success_mean" in metrics:
+        low, high = (metrics.get(f"eval/success_mean_{end}", math.nan) for end in ("low", "high"))
+        good = colored(f"success {metrics['eval/success_mean']:.3f}", "green", attrs=["bold"])
+        parts.append(f"{good} [{low:.3f}, {high:.3f}]")
+    if "eval/return_mean" in metrics:
+        low, high = (metrics.get(f"eval/return_mean_{end}", math.nan) for end in ("low", "high"))
+        parts.append(f"return {metrics['eval/return_mean']:.4g} [{low:.4g}, {high:.4g}]")
+    if "eval/episodes" in metrics:
+        parts.append(f"{metrics['eval/episodes']:.0f} episodes")
+    if "valid/total" in metrics:
+        parts.append(f"valid loss {metrics['valid/total']:.4g}")
+    return f"epoch {epoch:>3}  " + "  ".join(parts)

@@ -1,0 +1,71 @@
+"""The environment that a checkpoint was trained for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+import seqrl.envs  # noqa: F401  (registers the built-in environments)
+from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
+from seqrl.core.errors import CheckpointError
+from seqrl.core.plugins import load_plugins
+from seqrl.envs.make import MakeEnv, env_maker
+
+
+def env_maker_from_checkpoint(
+    checkpoint: Checkpoint, *, env_id: str | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> MakeEnv:
+    """Return a callable that makes a checkpoint's environment, or another one.
+
+    Args:
+        checkpoint: Where the id and its arguments are taken from.
+        env_id: Another id, chosen by the user.
+        kwargs: Arguments over (or, with another id, instead of) those in the checkpoint.
+        options: ``render_mode``, ``max_episode_steps``.
+
+    Raises:
+        CheckpointError: If it names no environment, or one of a module that is not imported: a checkpoint must not
+            cause an import.
+    """
+    recorded = checkpoint.card.get("env") or {}
+    if env_id is not None:
+        return env_maker(env_id, kwargs, **options)
+    env_id = recorded.get("id")
+    if not env_id:
+        raise CheckpointError(f"{checkpoint.path} names no environment; give one (--env ID, or env_id=ID in Python)")
+    module, colon, _ = str(env_id).partition(":")
+    if colon and module not in sys.modules:
+        raise CheckpointError(
+            f"{checkpoint.path} needs the environment {env_id!r}, whose module {module!r} is never imported unasked. "
+            f"If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
+        )
+    return env_maker(str(env_id), {**recorded.get("kwargs", {}), **(kwargs or {})}, **options)
+
+
+def env_from_checkpoint(
+    path: str | Path,
+    *,
+    env_id: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+    plugins: Iterable[str] = (),
+) -> gym.Env[Any, Any]:
+    """Return one environment as a checkpoint was trained in, or another one by its id.
+
+    Args:
+        path: See :func:`seqrl.algo.checkpoint.find_checkpoint`.
+        env_id: Another gymnasium id.
+        kwargs: Arguments over those in the checkpoint.
+        render_mode: As for ``gymnasium.make``.
+        plugins: Files or modules to import first.
+
+    Raises:
+        CheckpointError: If the checkpoint is damaged, names no environment, or needs a module that is not loaded.
+        EnvError: If the environment cannot be made.
+    """
+    load_plugins(plugins)
+    return env_maker_from_checkpoint(read_checkpoint(path), env_id=env_id, kwargs=kwargs, render_mode=render_mode)()

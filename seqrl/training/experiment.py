@@ -1,0 +1,456 @@
+"""A run from start to report."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tqdm import tqdm
+
+from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.checkpoint import TrainingState, read_checkpoint, resolve_device, save_checkpoint
+from seqrl.algo.finite_guard import NonFiniteError
+from seqrl.algo.updater import Updater, make_accelerator
+from seqrl.configs import BaseConfig
+from seqrl.core.errors import EnvError, TrainingError
+from seqrl.core.plugins import load_plugins
+from seqrl.core.seeding import seed_everything
+from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.store import StoreInfo
+from seqrl.envs.make import MakeEnv, env_maker
+from seqrl.envs.metrics import Episode
+from seqrl.training.charts import gif_bytes
+from seqrl.training.console import evaluation_line, format_count, format_megabytes, summary_text
+from seqrl.training.evaluator import Evaluator, record_animation
+from seqrl.training.learner import Learner, predicted_memory
+from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger, read_metrics
+from seqrl.training.report import Report, write_report
+from seqrl.training.run_folder import RunFolder, default_name
+from seqrl.training.sources import open_data, split_sources, summarize
+
+logger = logging.getLogger(__name__)
+
+BEST_BY = {"success": ("eval/success_mean", 1.0), "return": ("eval/return_mean", 1.0), "valid_loss": ("valid/total", -1.0)}
+"""Measure -> (metric, +1 if more is better)."""
+
+
+@dataclass
+class Progress:
+    """How far a run has come; saved with every checkpoint."""
+
+    epoch: int = 0
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """What a run came to.
+
+    Attributes:
+        path: The run's folder.
+        epochs: Epochs that are done.
+        metrics: The last evaluation and validation.
+    """
+
+    path: Path
+    epochs: int
+    metrics: dict[str, float]
+
+
+class Experiment:
+    """Trains one algorithm by one run file.
+
+    Args:
+        config: The run file.
+        make_val_env: Makes an environment for evaluation; None takes ``env.id``, else the data's own.
+        dataset: Training windows and, optionally, held-out ones; None opens ``train.data``.
+        resume: Go on with the run that is in the folder.
+        overwrite: Replace the run that is in the folder.
+    """
+
+    def __init__(
+        self,
+        config: BaseConfig,
+        *,
+        make_val_env: MakeEnv | None = None,
+        dataset: tuple[SequenceDataset, SequenceDataset | None] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        self.config = config
+        self.progress = Progress()
+        self.metrics: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+        self.warnings: list[str] = []
+        self.evaluator: Evaluator | None = None
+        self.loggers: list[MetricsLogger] = []
+        self._given_env = make_val_env
+        self._given_dataset = dataset
+        self._resume, self._overwrite = resume, overwrite
+        self._data_summary: dict[str, float] = {}
+
+    @classmethod
+    def from_config(cls, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> Experiment:
+        """Return the experiment that a run file describes."""
+        return cls(config, resume=resume, overwrite=overwrite)
+
+    # ------------------------------------------------------------------------------------------- set-up
+    def start(self) -> None:
+        """Open the data, make the run's folder, build everything, and say what is about to happen.
+
+        Raises:
+            SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
+        """
+        config = self.config
+        load_plugins(config.plugins)
+        if config.train.num_threads is not None:
+            torch.set_num_threads(config.train.num_threads)
+        self.device = resolve_device(config.train.device)
+        self.accelerator = make_accelerator(
+            self.device, precision=config.train.precision, accumulate_batches=config.train.accumulate_batches
+        )
+        with self.accelerator.main_process_first():
+            train, valid = self._datasets()
+        self.info: StoreInfo = train.sources[0].store.info
+        seed_everything(config.train.seed, self.accelerator.process_index)
+        self.algo: Algo = self._build_algo()
+        self.algo.updater = Updater(self.algo, self.accelerator, on_nonfinite=config.train.on_nonfinite)
+        self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
+        self._make_env = self._find_env()
+        if self.accelerator.is_main_process:
+            self._start_main_process()
+        elif self._resume:
+            self.folder = RunFolder(self._run_path(), config, resume=True)
+        if self._resume:
+            self._load_training_state()
+
+    def _start_main_process(self) -> None:
+        config = self.config
+        if self._make_env is not None and config.experiment.evaluation.enabled:
+            section = config.experiment.evaluation
+            self.evaluator = Evaluator(section, self._make_env, config.env.vectorization, config.train.seed)
+        self.folder = RunFolder(self._run_path(), config, resume=self._resume, overwrite=self._overwrite)
+        logger.info("%s", self._summary())
+
+    def _run_path(self) -> Path:
+        name = self.config.experiment.name or default_name(self.config, self.config.env.id or self.info.env_id)
+        return Path(self.config.experiment.output_dir).expanduser() / name
+
+    def _datasets(self) -> tuple[SequenceDataset, SequenceDataset | None]:
+        if self._given_dataset is not None:
+            return self._given_dataset
+        train = self.config.train
+        stores = open_data(self.config)
+        self._data_summary = summarize(stores)
+        options: dict[str, Any] = {
+            "padding": train.window_padding,
+            "sample_by": train.sample_by,
+            "keys": self.config.observation.keys,
+        }
+        chosen, held_out = split_sources(self.config, stores)
+        valid = SequenceDataset(held_out, train.window_steps, **options) if held_out else None
+        return SequenceDataset(chosen, train.window_steps, **options), valid
+
+    def _build_algo(self) -> Algo:
+        info = self.info
+        return algo_factory(
+            self.config.algo_name,
+            self.config,
+            obs_specs(info.observation_space),
+            ActionCodec(info.action_space).dim,
+            self.device,
+            info.action_space,
+        )
+
+    def _find_env(self) -> MakeEnv | None:
+        """Return what makes evaluation environments; None, with a warning, if only the data names one that fails."""
+        if self._given_env is not None:
+            return self._given_env
+        env, section = self.config.env, self.config.experiment.evaluation
+        env_id = env.id or self.info.env_id
+        if env_id is None:
+            self._warn("neither env.id nor the data names an environment, so nothing will be evaluated")
+            return None
+        kwargs = {**(env.kwargs if env.id else {**self.info.env_kwargs, **env.kwargs}), **env.eval_kwargs}
+        maker = env_maker(env_id, kwargs, max_episode_steps=section.max_steps)
+        try:
+            maker().close()
+        except EnvError as error:
+            if env.id is not None:
+                raise
+            self._warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
+            return None
+        return maker
+
+    def _summary(self) -> str:
+        config, algo, train = self.config, self.algo, self.config.train
+        learned = sum(p.numel() for p in algo.nets.parameters())
+        batch = self.learner.dataset.batch(train.batch_size, seed=train.seed, path=("summary",))
+        memory = predicted_memory(algo, batch, train.prefetch_batches)
+        data, steps = self._data_summary, train.num_epochs * train.steps_per_epoch
+        seen = steps * train.batch_size * train.window_steps * self.accelerator.num_processes
+        groups = {
+            "run": {"folder": str(self.folder.path), "seed": str(train.seed), "device": str(self.device)},
+            "policy": {
+                "algorithm": config.algo_name,
+                "memory": str(getattr(getattr(config.algo, "sequence_encoder", None), "type", "-")),
+                "parameters": format_count(learned),
+                "observations": ", ".join(f"{k} {list(s.shape)}" for k, s in algo.obs.items()),
+                "actions": str(self.info.action_space),
+            },
+            "data": {
+                "trajectories": f"{self.learner.dataset.num_trajectories} train, "
+                f"{self.learner.valid.num_trajectories if self.learner.valid else 0} held out",
+                "transitions": format_count(self.learner.dataset.num_transitions),
+                "on disk": format_megabytes(data.get("megabytes", 0.0)) + ", memory-mapped",
+                "mean return": f"{data.get('mean_return', float('nan')):.4g}",
+            },
+            "plan": {
+                "gradient steps": f"{steps} ({train.num_epochs} epochs of {train.steps_per_epoch})",
+                "batch": f"{train.batch_size} windows of {train.window_steps}",
+                "passes over data": f"{seen / max(self.learner.dataset.num_transitions, 1):.3g}",
+                "memory": f"{format_megabytes(sum(memory.values()))} predicted: weights and optimiser "
+                f"{format_megabytes(memory['weights_mb'])}, activations {format_megabytes(memory['activations_mb'])}, "
+                f"batches {format_megabytes(memory['batches_mb'])}",
+            },
+        }
+        return summary_text(f"seqrl {config.algo_name}", groups)
+
+    # ---------------------------------------------------------------------------------------- the run
+    def learn(self) -> RunStats:
+        """Train to the end, and write the report.
+
+        Raises:
+            TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``; the last two batches lie
+                in the run's folder then.
+        """
+        self._open_loggers()
+        try:
+            if self.progress.epoch == 0:
+                self._evaluate_and_log()
+            for epoch in range(self.progress.epoch, self.config.train.num_epochs):
+                self.learn_epoch(epoch)
+                self.progress.epoch = epoch + 1
+                self.end_of_epoch()
+            self._write_report()
+        finally:
+            for metrics_logger in self.loggers:
+                metrics_logger.close()
+            if self.evaluator is not None:
+                self.evaluator.close()
+        return RunStats(self.folder.path if self.accelerator.is_main_process else Path(), self.progress.epoch, self.metrics)
+
+    def learn_epoch(self, epoch: int) -> None:
+        """Take one epoch's gradient steps."""
+        section = self.config.experiment.logging
+        begin = time.perf_counter()
+        with self._progress_bar(epoch) as bar:
+
+            def on_log(numbers: Any, step: int) -> None:
+                self._log(numbers, step)
+                bar.set_postfix_str(f"loss {numbers['loss/total']:.4g}", refresh=False)
+
+            try:
+                speed = self.learner.learn_epoch(
+                    epoch, log_every=section.every_n_steps, on_log=on_log, on_step=lambda _: bar.update()
+                )
+            except NonFiniteError as error:
+                raise TrainingError(f"{error}; {self._dump_batches(error)}") from error
+        self.progress.wall_s += time.perf_counter() - begin
+        self._log({**speed, "time/wall_s": self.progress.wall_s}, self.num_steps)
+
+    def end_of_epoch(self) -> None:
+        """Evaluate if it is time, and save: the same path in every epoch."""
+        epoch, last = self.progress.epoch, self.progress.epoch == self.config.train.num_epochs
+        if last or epoch % self.config.experiment.evaluation.every_n_epochs == 0:
+            self._evaluate_and_log()
+        if self.accelerator.is_main_process:
+            self.save()
+        self.accelerator.wait_for_everyone()
+
+    def evaluate_val(self) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the current policy in the evaluation environments.
+
+        Raises:
+            EnvError: If there is no environment.
+        """
+        if self.evaluator is None:
+            raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
+        return self.evaluator.evaluate(self.algo, self.progress.epoch)
+
+    def evaluate_test(self, make_env: MakeEnv, episodes: int | None = None) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the current policy in another environment."""
+        section = self.config.experiment.evaluation.model_copy()
+        section.episodes = episodes or section.episodes
+        evaluator = Evaluator(section, make_env, self.config.env.vectorization, self.config.train.seed)
+        try:
+            return evaluator.evaluate(self.algo, self.progress.epoch)
+        finally:
+            evaluator.close()
+
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps so far."""
+        return self.algo.updater.num_steps
+
+    def _evaluate_and_log(self) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        metrics = self.learner.validate()
+        if self.evaluator is not None:
+            metrics |= self.evaluate_val()[0]
+        if metrics:
+            self.metrics = metrics
+            self._log(metrics, self.num_steps)
+            logger.info("%s", evaluation_line(self.progress.epoch, metrics))
+
+    # -------------------------------------------------------------------------------------- save, load
+    def save(self) -> None:
+        """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names."""
+        epoch, section = self.progress.epoch, self.config.experiment.save
+        path = self.folder.checkpoint(epoch)
+        improved = self._improved()
+        env_id = self.config.env.id or self.info.env_id
+        save_checkpoint(
+            path,
+            self.algo,
+            self.info.observation_space,
+            self.info.action_space,
+            env={"id": env_id, "kwargs": {**self.info.env_kwargs, **self.config.env.kwargs}} if env_id else {},
+            metrics={k: v for k, v in self.metrics.items() if np.isfinite(v)},
+            training_state=self._training_state(),
+        )
+        for measure in improved:
+            self.folder.point(f"best_{measure}", path)
+        self.folder.point("last", path)
+        self.folder.remove_unused(section.every_n_epochs)
+
+    def _improved(self) -> list[str]:
+        """Return the measures in which this epoch is the best so far, and remember its scores."""
+        improved = []
+        for measure in self.config.experiment.save.best:
+            metric, sign = BEST_BY[measure]
+            value = self.metrics.get(metric)
+            if value is not None and sign * value > sign * self.best.get(measure, -sign * np.inf):
+                self.best[measure] = value
+                improved.append(measure)
+        return improved
+
+    def _training_state(self) -> TrainingState:
+        values = {
+            "epoch": self.progress.epoch,
+            "wall_s": self.progress.wall_s,
+            "num_steps": self.num_steps,
+            "best": self.best,
+            "num_threads": torch.get_num_threads(),
+        }
+        generators = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self.device)
+        return TrainingState(self.algo.updater.state_tensors(), values, generators)
+
+    def _load_training_state(self) -> None:
+        checkpoint = read_checkpoint(self.folder.path)
+        state = checkpoint.training_state()
+        self.algo.deserialize(checkpoint.tensors("model.safetensors"))
+        self.algo.updater.load_state(state.optimizer, state.values["num_steps"])
+        self.progress = Progress(state.values["epoch"], state.values["wall_s"])
+        self.best = dict(state.values["best"])
+        self.metrics = dict(checkpoint.card["metrics"])
+        if self.config.train.num_threads is None:
+            torch.set_num_threads(state.values["num_threads"])
+        torch.set_rng_state(state.generators["cpu"])
+        if self.device.type == "cuda" and "cuda" in state.generators:
+            torch.cuda.set_rng_state(state.generators["cuda"], self.device)
+        logger.info("resuming after epoch %d, gradient step %d", self.progress.epoch, self.num_steps)
+
+    # ------------------------------------------------------------------------------------ logs, report
+    def _open_loggers(self) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        step = self.num_steps if self._resume else None
+        self.loggers.append(JsonlLogger(self.folder.metrics, step))
+        if self.config.experiment.logging.tensorboard:
+            self.loggers.append(TensorBoardLogger(self.folder.path / "tb", step))
+
+    def _log(self, numbers: dict[str, float], step: int) -> None:
+        for metrics_logger in self.loggers:
+            metrics_logger.log(numbers, step)
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        logger.warning("%s", text)
+
+    def _progress_bar(self, epoch: int) -> Any:
+        train, shown = self.config.train, self.config.experiment.logging.progress_bar
+        quiet = not (shown and self.accelerator.is_main_process and sys.stderr.isatty())
+        return tqdm(total=train.steps_per_epoch, desc=f"epoch {epoch + 1}/{train.num_epochs}", disable=quiet, leave=False)
+
+    def _dump_batches(self, error: NonFiniteError) -> str:
+        if not self.accelerator.is_main_process:
+            return "see the main process"
+        file = self.folder.path / "nonfinite_batches.safetensors"
+        tensors: dict[str, torch.Tensor] = {}
+        for i, batch in enumerate(error.batches):
+            for name, value in batch.to_mapping().items():
+                entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+                tensors |= {f"{i}/{k}": v.cpu().contiguous() for k, v in entries.items()}
+        save_file(tensors, file)
+        return f"the last two batches are in {file}"
+
+    def _write_report(self) -> None:
+        if not (self.accelerator.is_main_process and self.config.experiment.report.enabled):
+            return
+        animation, caption = self._animation()
+        rows = read_metrics(self.folder.metrics)
+        facts = {"gradient steps": format_count(self.num_steps), "training": f"{self.progress.wall_s:.0f} s"}
+        if "eval/success_mean" in self.metrics:
+            facts = {"success": f"{self.metrics['eval/success_mean']:.3f}"} | facts
+        if "eval/return_mean" in self.metrics:
+            facts["mean return"] = f"{self.metrics['eval/return_mean']:.4g}"
+        facts["parameters"] = format_count(sum(p.numel() for p in self.algo.nets.parameters()))
+        encoder = getattr(getattr(self.config.algo, "sequence_encoder", None), "type", "")
+        report = Report(
+            title=self.folder.path.name,
+            subtitle=f"{self.config.algo_name} {encoder} on {self.config.env.id or self.info.env_id or self.info.source}, "
+            f"seed {self.config.train.seed}, {self.device}",
+            config=self.config.to_json(),
+            rows=rows,
+            final=self.metrics,
+            facts=facts,
+            animation=animation,
+            animation_caption=caption,
+            warnings=self.warnings,
+        )
+        write_report(self.folder.path / "report.html", report)
+        logger.info("report: %s", self.folder.path / "report.html")
+
+    def _animation(self) -> tuple[bytes | None, str]:
+        """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
+        num_episodes = self.config.experiment.report.animation_episodes
+        if self._make_env is None or not num_episodes or not isinstance(self._make_env, functools.partial):
+            return None, ""
+        maker = functools.partial(self._make_env, render_mode="rgb_array")
+        try:
+            frames, episodes = record_animation(self.algo, maker, num_episodes, seed=self.config.train.seed)
+            gif = gif_bytes(frames)
+        except Exception as error:  # noqa: BLE001  (drivers and renderers fail in any way they like)
+            self._warn(f"no animation: rendering failed ({type(error).__name__}: {error})")
+            return None, ""
+        (self.folder.path / "videos").mkdir(exist_ok=True)
+        (self.folder.path / "videos" / "evaluation.gif").write_bytes(gif)
+        results = ", ".join(f"return {e.total_reward:.3g}" + _outcome(e.success) for e in episodes)
+        return gif, f"{len(episodes)} episodes after training: {results}"
+
+
+def _outcome(success: bool | None) -> str:
+    return "" if success is None else (" (success)" if success else " (failure)")

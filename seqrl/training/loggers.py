@@ -1,0 +1,78 @@
+"""Where numbers go: ``metrics.jsonl`` always, TensorBoard if asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from seqrl.core.files import write_atomic
+
+
+class MetricsLogger(Protocol):
+    """Takes named numbers at a gradient step."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write the values."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class JsonlLogger:
+    """One JSON object per line: ``{"step": 200, "loss/total": 0.1, ...}``; non-finite numbers are null.
+
+    Args:
+        file: Appended to.
+        resume_step: Lines of later steps are cut off first; None begins an empty file.
+    """
+
+    def __init__(self, file: Path, resume_step: int | None) -> None:
+        kept = [] if resume_step is None else [r for r in read_metrics(file) if r["step"] <= resume_step]
+        write_atomic(file, "".join(json.dumps(row) + "\n" for row in kept))
+        self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Append one line."""
+        row: dict[str, Any] = {"step": step}
+        row |= {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoardLogger:
+    """TensorBoard events, through tensorboardX."""
+
+    def __init__(self, folder: Path, resume_step: int | None) -> None:
+        from tensorboardX import SummaryWriter
+
+        purge = None if resume_step is None else resume_step + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write one scalar per value."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+def read_metrics(file: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a ``metrics.jsonl``; a torn last line is left out."""
+    if not file.exists():
+        return []
+    rows = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows

@@ -1,0 +1,129 @@
+"""The loop between policies and environments, for collecting and for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+
+from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.algo import Algo
+from seqrl.core.types import TimeStep, Trajectory
+from seqrl.envs.experts import make_expert
+from seqrl.envs.metrics import Episode, EpisodeMetrics
+from seqrl.envs.recorder import Recorder
+from seqrl.envs.vector import BatchedEnv
+
+OnStep = Callable[[TimeStep], None]
+
+
+class StepPolicy(Protocol):
+    """Anything that acts in a :class:`BatchedEnv`."""
+
+    def __call__(self, step: TimeStep) -> np.ndarray:
+        """Return policy actions ``(E, A)`` for a time step."""
+
+
+class AlgoPolicy:
+    """An algorithm as a :class:`StepPolicy`."""
+
+    def __init__(self, algo: Algo, num_envs: int, *, deterministic: bool) -> None:
+        self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic)
+
+    def __call__(self, step: TimeStep) -> np.ndarray:
+        """Forget the rows that begin, then act."""
+        self._vector.reset(step.is_first)
+        return self._vector.act(step.obs, step.reward, action_mask=step.action_mask)
+
+
+class ScriptedPolicy:
+    """One scripted expert per row as a :class:`StepPolicy`. Experts read observations that are one flat array."""
+
+    def __init__(self, env_id: str, env: BatchedEnv) -> None:
+        self._experts = [make_expert(env_id) for _ in range(env.num_envs)]
+        self._codec = env.codec
+
+    def __call__(self, step: TimeStep) -> np.ndarray:
+        """Reset the experts of rows that begin, then ask each."""
+        single = len(step.obs) == 1
+        actions = []
+        for row, expert in enumerate(self._experts):
+            if step.is_first[row]:
+                expert.reset()
+            obs = {k: v[row] for k, v in step.obs.items()}
+            actions.append(expert(next(iter(obs.values())) if single else obs))
+        return self._codec.encode(np.stack([np.asarray(a) for a in actions]))
+
+
+def play(
+    env: BatchedEnv, policy: StepPolicy, *, seed: int | None = None
+) -> Iterator[tuple[np.ndarray | None, TimeStep]]:
+    """Yield the first time step (with no action), then each executed policy action ``(E, A)`` and its time step."""
+    step = env.reset(seed=seed)
+    yield None, step
+    while True:
+        actions = policy(step)
+        step = env.step(actions)
+        yield actions, step
+
+
+def collect_episodes(
+    env: BatchedEnv, policy: StepPolicy, num_episodes: int, *, seed: int, max_steps: int | None = None
+) -> Iterator[Trajectory]:
+    """Yield ``num_episodes`` whole episodes.
+
+    Each row contributes its first episodes, as evenly as possible: taking whatever ends first would favour short ones.
+
+    Args:
+        env: Where.
+        policy: Who.
+        num_episodes: How many.
+        seed: Of the environments.
+        max_steps: Store longer episodes in pieces of this length.
+    """
+    recorder = Recorder(max_steps)
+    quota = row_quota(num_episodes, env.num_envs)
+    for actions, step in play(env, policy, seed=seed):
+        if actions is None:
+            recorder.start(step)
+            continue
+        for row, trajectory in recorder.add_by_row(env.codec.decode(actions), step):
+            if quota[row] > 0:
+                yield trajectory
+        quota -= step.done
+        if (quota <= 0).all():
+            return
+
+
+def evaluate_episodes(
+    env: BatchedEnv, policy: StepPolicy, num_episodes: int, *, seed: int, on_step: OnStep | None = None
+) -> list[Episode]:
+    """Return the results of ``num_episodes`` episodes, the first ones of each row, in the order of rows and time.
+
+    Args:
+        env: Where.
+        policy: Who.
+        num_episodes: How many.
+        seed: Of the environments.
+        on_step: Called with every time step, for recording and rendering.
+    """
+    metrics = EpisodeMetrics(env.num_envs)
+    quota = row_quota(num_episodes, env.num_envs)
+    episodes: list[Episode] = []
+    for actions, step in play(env, policy, seed=seed):
+        if on_step is not None:
+            on_step(step)
+        if actions is None:
+            continue
+        ended = metrics.add(step)
+        episodes += [e for e in ended if quota[e.row] > 0]
+        quota -= step.done
+        if (quota <= 0).all():
+            break
+    return sorted(episodes, key=lambda e: e.row)
+
+
+def row_quota(num_episodes: int, num_rows: int) -> np.ndarray:
+    """Return how many episodes each row contributes."""
+    return num_episodes // num_rows + (np.arange(num_rows) < num_episodes % num_rows)

@@ -1,0 +1,99 @@
+"""The folder of a run: ``config.json``, ``metrics.jsonl``, ``tb/``, ``checkpoints/``, ``videos/``, ``report.html``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from seqrl.algo.checkpoint import write_pointer
+from seqrl.configs import BaseConfig
+from seqrl.core.errors import CheckpointError, ConfigError
+from seqrl.core.files import write_json
+
+CHANGEABLE_ON_RESUME = ("experiment", "plugins", "train.num_epochs", "train.prefetch_batches")
+
+
+def default_name(config: BaseConfig, task: str | None) -> str:
+    """Return ``<algorithm>_<memory>_<task>_seed<n>``."""
+    memory = getattr(getattr(config.algo, "sequence_encoder", None), "type", None)
+    parts = [config.algo_name, memory, task and task.split(":")[-1].split("/")[-1], f"seed{config.train.seed}"]
+    return re.sub(r"[^\w.-]+", "-", "_".join(p for p in parts if p))
+
+
+class RunFolder:
+    """Opens a run's folder: a new one, one to overwrite, or one to resume.
+
+    Args:
+        path: The folder.
+        config: Written to ``config.json``; compared with the one there when resuming.
+        resume: Go on with what is there.
+        overwrite: Delete what is there.
+
+    Raises:
+        ConfigError: If the folder exists and neither was asked for, if there is nothing to resume, or if the config
+            differs from that of the run to resume in more than its length and logging.
+    """
+
+    def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+        if resume:
+            self._check_resumable(config)
+        elif path.exists() and any(path.iterdir()):
+            self._clear(overwrite)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_json(path / "config.json", config.to_json())
+
+    def _clear(self, overwrite: bool) -> None:
+        if not overwrite:
+            raise ConfigError(
+                f"the run folder {self.path} exists; go on with it (--resume), replace it (--overwrite), "
+                "or choose another name (--name)"
+            )
+        if not (self.path / "config.json").exists():
+            raise ConfigError(f"{self.path} is not the folder of a run, so it is not overwritten; choose another name")
+        shutil.rmtree(self.path)
+
+    def _check_resumable(self, config: BaseConfig) -> None:
+        if not (self.checkpoints / "last").is_file():
+            raise ConfigError(f"nothing to resume: {self.checkpoints / 'last'} does not exist")
+        try:
+            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.path / 'config.json'}: not readable ({error})") from error
+        lines = [
+            f"  {path}  was {old!r}, now {new!r}"
+            for path, old, new in differences(saved, config.to_json())
+            if not path.startswith(CHANGEABLE_ON_RESUME)
+        ]
+        if lines:
+            raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join(lines))
+
+    # ------------------------------------------------------------------------------------ checkpoints
+    def checkpoint(self, epoch: int) -> Path:
+        """Return the folder of the checkpoint after ``epoch`` epochs."""
+        return self.checkpoints / f"epoch_{epoch:06d}"
+
+    def point(self, name: str, target: Path) -> None:
+        """Make ``name`` (``last``, ``best_success``) stand for a checkpoint."""
+        write_pointer(self.checkpoints / name, target.name)
+
+    def remove_unused(self, keep_every: int | None) -> None:
+        """Delete checkpoints that no pointer names and that are not periodic."""
+        named = {p.read_text(encoding="utf-8").strip() for p in self.checkpoints.iterdir() if p.is_file()}
+        for folder in self.checkpoints.glob("epoch_*"):
+            epoch = int(folder.name.removeprefix("epoch_"))
+            if folder.name not in named and not (keep_every and epoch % keep_every == 0):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Return (dotted path, old, new) of every value in which two JSON documents differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [d for k in keys for d in differences(old.get(k), new.get(k), f"{path}.{k}".lstrip("."))]
+    return [] if old == new else [(path, old, new)]

@@ -1,0 +1,104 @@
+"""From the section ``train.data`` to stores: files are ingested, scripted experts are run, both once."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import seqrl.envs as seqrl_envs
+from seqrl.configs import BaseConfig
+from seqrl.configs.sections.run import DataSection
+from seqrl.core.errors import ConfigError
+from seqrl.core.seeding import integer_seed
+from seqrl.data.ingest import cached_store, open_store
+from seqrl.data.sequence_dataset import Source, split_by_episode
+from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.envs.make import env_maker
+from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
+from seqrl.version import __version__
+
+logger = logging.getLogger(__name__)
+
+NUM_SCRIPTED_ENVS = 20
+
+
+def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:
+    """Return the store of every entry of ``train.data``.
+
+    Raises:
+        ConfigError: If there is no entry.
+    """
+    if not config.train.data:
+        raise ConfigError(
+            "train.data: is required: a list of {'path': FILE} or {'scripted': ENV_ID}, "
+            "or --dataset FILE on the command line"
+        )
+    return [(section, _open(section, config)) for section in config.train.data]
+
+
+def _open(section: DataSection, config: BaseConfig) -> Store:
+    if section.path is not None:
+        return open_store(section.path, {"dones_mean": section.dones_mean})
+    assert section.scripted is not None
+    kwargs = section.env_kwargs
+    if kwargs is None:
+        kwargs = config.env.kwargs if config.env.id in (None, section.scripted) else {}
+    return scripted_store(section.scripted, kwargs, section.episodes, section.seed)
+
+
+def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int) -> Store:
+    """Return the store of ``episodes`` episodes of an environment's scripted expert, made on first use."""
+    key = {"scripted": env_id, "kwargs": kwargs, "episodes": episodes, "seed": seed, "seqrl": __version__}
+
+    def build(folder: Path) -> None:
+        logger.info("collecting %d episodes of the scripted expert of %s", episodes, env_id)
+        env = seqrl_envs.make_batched_env(env_maker(env_id, kwargs), min(NUM_SCRIPTED_ENVS, episodes))
+        info = StoreInfo(
+            env.observation_space,
+            env.codec.space,
+            env_id=env_id,
+            env_kwargs=kwargs,
+            source=f"scripted expert of {env_id}",
+        )
+        try:
+            policy = ScriptedPolicy(env_id, env)
+            with StoreWriter(folder, info) as writer:
+                for trajectory in collect_episodes(env, policy, episodes, seed=integer_seed(seed, "scripted")):
+                    writer.append(trajectory)
+        finally:
+            env.close()
+
+    return cached_store(key, build)
+
+
+def split_sources(
+    config: BaseConfig, stores: list[tuple[DataSection, Store]]
+) -> tuple[list[Source], list[Source]]:
+    """Return the training and validation sources, split by episode."""
+    train, valid = [], []
+    for section, store in stores:
+        chosen, held_out = split_by_episode(
+            store,
+            config.train.valid_fraction,
+            config.train.seed,
+            train_key=section.filter_key,
+            valid_key=section.valid_filter_key,
+        )
+        train.append(Source(store, chosen, section.weight))
+        if len(held_out):
+            valid.append(Source(store, held_out, section.weight))
+    return train, valid
+
+
+def summarize(stores: list[tuple[DataSection, Store]]) -> dict[str, float]:
+    """Return the size of the data: trajectories, transitions, megabytes, mean return."""
+    returns = np.concatenate([store.total_reward for _, store in stores])
+    return {
+        "trajectories": sum(len(store) for _, store in stores),
+        "transitions": sum(store.num_transitions for _, store in stores),
+        "megabytes": sum(store.num_bytes for _, store in stores) / 1e6,
+        "mean_return": float(returns.mean()) if len(returns) else float("nan"),
+    }

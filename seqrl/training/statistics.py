@@ -1,0 +1,134 @@
+"""Summaries of evaluation episodes, with intervals. They hold for this checkpoint, not for the method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqrl.envs.metrics import Episode
+
+Z_95 = 1.959963984540054
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval.
+
+    Attributes:
+        value: Point estimate.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def iqm(values: np.ndarray) -> float:
+    """Interquartile mean: the mean of the middle half, fractional weights at its ends (Agarwal et al., 2021).
+
+    Args:
+        values: ``(N,)`` or ``(..., N)``; the last axis is averaged.
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=-1)
+    n = ordered.shape[-1]
+    edges = np.clip(np.arange(n + 1), n / 4, 3 * n / 4)
+    weights = np.diff(edges)
+    return (ordered * weights).sum(-1) / weights.sum()  # type: ignore[no-any-return]
+
+
+def bottom_quintile(values: np.ndarray) -> float:
+    """Mean of the worst fifth (at least one value)."""
+    ordered = np.sort(np.asarray(values, np.float64))
+    return float(ordered[: max(1, len(ordered) // 5)].mean())
+
+
+def mean_interval(values: np.ndarray) -> Estimate:
+    """Mean, with a percentile bootstrap interval from a fixed generator."""
+    values = np.asarray(values, np.float64)
+    means = _resamples(values).mean(-1)
+    return Estimate(float(values.mean()), *_percentiles(means))
+
+
+def iqm_interval(values: np.ndarray) -> Estimate:
+    """Interquartile mean, with a percentile bootstrap interval from a fixed generator."""
+    values = np.asarray(values, np.float64)
+    return Estimate(float(iqm(values)), *_percentiles(np.asarray(iqm(_resamples(values)))))
+
+
+def wilson_interval(successes: int, trials: int) -> Estimate:
+    """Share of successes, with Wilson's score interval (Wilson, 1927).
+
+    Raises:
+        ValueError: If there is no trial.
+    """
+    if trials < 1:
+        raise ValueError("wilson_interval needs at least one trial")
+    share = successes / trials
+    scale = 1 + Z_95**2 / trials
+    centre = (share + Z_95**2 / (2 * trials)) / scale
+    half = Z_95 / scale * math.sqrt(share * (1 - share) / trials + Z_95**2 / (4 * trials**2))
+    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dict[str, float]:
+    """Return ``group/name`` -> number for the episodes of one evaluation.
+
+    With several environment names, each has its own group, and the plain names hold the means over names.
+
+    Raises:
+        ValueError: If there is no episode.
+    """
+    if not episodes:
+        raise ValueError("no episode was finished")
+    by_name: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        by_name.setdefault(episode.env_name, []).append(episode)
+    if len(by_name) == 1:
+        return _summary(episodes, prefix)
+    parts = {name: _summary(group, f"{prefix}/{name}") for name, group in sorted(by_name.items())}
+    overall = {
+        f"{prefix}/{key}": float(np.mean([s[f"{prefix}/{n}/{key}"] for n, s in parts.items() if f"{prefix}/{n}/{key}" in s]))
+        for key in ("return_mean", "return_iqm", "return_bottom_quintile", "success_mean", "length_mean")
+        if any(f"{prefix}/{n}/{key}" in s for n, s in parts.items())
+    }
+    overall[f"{prefix}/episodes"] = float(len(episodes))
+    return overall | {k: v for s in parts.values() for k, v in s.items()}
+
+
+def _summary(episodes: Sequence[Episode], prefix: str) -> dict[str, float]:
+    returns = np.array([e.total_reward for e in episodes])
+    mean, middle = mean_interval(returns), iqm_interval(returns)
+    out = {
+        "return_mean": mean.value,
+        "return_mean_low": mean.low,
+        "return_mean_high": mean.high,
+        "return_iqm": middle.value,
+        "return_iqm_low": middle.low,
+        "return_iqm_high": middle.high,
+        "return_bottom_quintile": bottom_quintile(returns),
+        "length_mean": float(np.mean([e.length for e in episodes])),
+        "episodes": float(len(episodes)),
+    }
+    known = [e.success for e in episodes if e.success is not None]
+    if known:
+        share = wilson_interval(sum(known), len(known))
+        out |= {"success_mean": share.value, "success_mean_low": share.low, "success_mean_high": share.high}
+    for key in sorted({k for e in episodes for k in e.log}):
+        out[key] = float(np.mean([e.log[key] for e in episodes if key in e.log]))
+    return {f"{prefix}/{k}": v for k, v in out.items()}
+
+
+def _resamples(values: np.ndarray) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
+
+
+def _percentiles(values: np.ndarray) -> tuple[float, float]:
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
