@@ -169,7 +169,7 @@ class Algo(ABC):
             if isinstance(module, SigmaLinear):
                 module.power_iteration()
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_end(self, epoch: int) -> None:  # noqa: B027
         """Called after the last gradient step of each epoch."""
 
     def set_train(self) -> None:

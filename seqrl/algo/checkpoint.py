@@ -155,7 +155,9 @@ def find_checkpoint(path: str | Path) -> Path:
     if path.is_dir():
         raise CheckpointError(f"{path} is not a checkpoint: it has no {_CARD}, and no folder 'checkpoints'")
     near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-    raise CheckpointError(f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}")
+    raise CheckpointError(
+        f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}"
+    )
 
 
 def _follow(pointer: Path) -> Path:

@@ -77,7 +77,9 @@ class RolloutPolicy:
         if self._vector is None:
             self._vector = VectorPolicy(self.algo, num_rows, deterministic=self.deterministic)
         elif self._vector.num_rows != num_rows:
-            raise DataError(f"{num_rows} rows, but the episode began with {self._vector.num_rows}; call start_episode()")
+            raise DataError(
+                f"{num_rows} rows, but the episode began with {self._vector.num_rows}; call start_episode()"
+            )
         rewards = None if reward is None else np.atleast_1d(np.asarray(reward, np.float32))
         actions = self._codec.decode(self._vector.act(obs, rewards, goal=goal))
         return actions if batched_ob else actions[0]

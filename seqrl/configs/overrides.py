@@ -38,10 +38,7 @@ def _parse(raw: str) -> Any:
 
 def _descend(node: Any, keys: list[str], text: str) -> Any:
     for depth, key in enumerate(keys):
-        if isinstance(node, list):
-            node = node[_index(node, key, text)]
-        else:
-            node = node.setdefault(key, {})
+        node = node[_index(node, key, text)] if isinstance(node, list) else node.setdefault(key, {})
         if not isinstance(node, dict | list):
             raise ConfigError(f"--set {text}: {'.'.join(keys[: depth + 1])} is a value, {node!r}, not a section")
     return node

@@ -125,9 +125,7 @@ def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: 
     return value
 
 
-def _build_component(
-    component: Component, default: Any, value: Any, path: str, problems: list[tuple[str, str]]
-) -> Any:
+def _build_component(component: Component, default: Any, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
     if isinstance(value, Section):
         value = value.model_dump()
     if not isinstance(value, Mapping):

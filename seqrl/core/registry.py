@@ -74,7 +74,9 @@ class Registry(Generic[T]):
     def unknown(self, name: str) -> str:
         """Return the text of the error for an unknown name."""
         legal = self.names()
-        return f"unknown {self.kind} {name!r}{did_you_mean(name, legal) or ';'} registered: {', '.join(legal) or 'none'}"
+        return (
+            f"unknown {self.kind} {name!r}{did_you_mean(name, legal) or ';'} registered: {', '.join(legal) or 'none'}"
+        )
 
     def names(self) -> list[str]:
         """Return all names, sorted, of entries and of sections whose code is not imported yet."""

@@ -240,7 +240,7 @@ class ActionCodec:
             scaled = np.clip(actions, -1.0, 1.0) * self._half + self._center
             if np.issubdtype(self.dtype, np.integer):
                 scaled = np.rint(scaled)
-            values = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
+            values: np.ndarray = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
             return values.astype(self.dtype).reshape(*lead, *self.shape)
         if self.kind == "binary":
             return (actions > 0.5).astype(self.dtype).reshape(*lead, *self.shape)

@@ -127,4 +127,5 @@ class TimeStep:
     @property
     def done(self) -> np.ndarray:
         """``(E,)`` bool: an episode ended in this step."""
-        return self.terminated | self.truncated
+        ended: np.ndarray = self.terminated | self.truncated
+        return ended

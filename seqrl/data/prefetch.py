@@ -22,9 +22,13 @@ def prefetched(
         num_ahead: 0 makes each when it is asked for.
         pin: Copy to page-locked memory, for asynchronous transfer to a GPU.
     """
-    finish = (lambda batch: batch.map(lambda x: x.pin_memory())) if pin else (lambda batch: batch)
+
+    def finished(k: int) -> SeqBatch:
+        batch = make_batch(k)
+        return batch.map(lambda x: x.pin_memory()) if pin else batch
+
     if num_ahead == 0:
-        yield from (finish(make_batch(k)) for k in indices)
+        yield from (finished(k) for k in indices)
         return
     ready: queue.Queue[SeqBatch | BaseException] = queue.Queue(maxsize=num_ahead)
     stop = threading.Event()
@@ -32,7 +36,7 @@ def prefetched(
     def work() -> None:
         try:
             for k in indices:
-                if not _put(ready, finish(make_batch(k)), stop):
+                if not _put(ready, finished(k), stop):
                     return
         except BaseException as error:  # handed to the consumer, which raises it
             _put(ready, error, stop)

@@ -37,7 +37,9 @@ def draw_windows(
     low = -window + 1 if padding in ("left", "both") else 0
     high = lengths - (1 if padding in ("right", "both") else window)
     whole = lengths <= window
-    start = rng.integers(np.where(whole, 0, low), np.where(whole, 1, np.maximum(high, 1) + (padding in ("none", "left"))))
+    start = rng.integers(
+        np.where(whole, 0, low), np.where(whole, 1, np.maximum(high, 1) + (padding in ("none", "left")))
+    )
     end = np.minimum(start + window, lengths)
     start = np.maximum(start, 0)
     return start, end - start

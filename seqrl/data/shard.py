@@ -162,7 +162,9 @@ class ShardReader:
         try:
             array = np.memmap(file, dtype, mode="r", shape=(self.num_rows, *shape))
         except (OSError, ValueError) as error:
-            raise DataError(f"{file}: shorter than its {self.num_rows} committed rows, or unreadable ({error})") from error
+            raise DataError(
+                f"{file}: shorter than its {self.num_rows} committed rows, or unreadable ({error})"
+            ) from error
         return np.asarray(array)
 
     def verify(self) -> Iterator[tuple[Commit, bool]]:

@@ -54,9 +54,7 @@ class EpisodeMetrics:
 
     def _end(self, row: int, env_name: str) -> Episode:
         success = bool(self._success[row]) if self._known[row] else None
-        episode = Episode(
-            env_name, row, float(self._total[row]), int(self._length[row]), success, dict(self._log[row])
-        )
+        episode = Episode(env_name, row, float(self._total[row]), int(self._length[row]), success, dict(self._log[row]))
         self._total[row], self._length[row], self._success[row], self._known[row] = 0.0, 0, False, False
         self._log[row].clear()
         return episode

@@ -88,7 +88,9 @@ class Recorder:
     def _trajectory(self, row: int, env_name: str) -> Trajectory:
         steps = int(self._length[row])
         prev_action, prev_reward = self._before[row]
-        columns = {k: self._buffers[k][row, :steps].copy() for k in ("actions", "rewards", "terminated", "truncated")}
+        columns: dict[str, Any] = {
+            k: self._buffers[k][row, :steps].copy() for k in ("actions", "rewards", "terminated", "truncated")
+        }
         return Trajectory(
             obs={k[4:]: v[row, : steps + 1].copy() for k, v in self._buffers.items() if k.startswith("obs/")},
             env_name=env_name,

@@ -80,7 +80,7 @@ class BatchedEnv:
         """Close the environments."""
         self.env.close()
 
-    def _time_step(  # noqa: PLR0913
+    def _time_step(
         self,
         obs: dict[str, np.ndarray],
         final_obs: dict[str, np.ndarray],

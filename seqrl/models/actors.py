@@ -37,4 +37,5 @@ class Actor(nn.Module):
         self, x: Float[Tensor, "*lead D"], action_mask: Bool[Tensor, "*lead A"] | None = None
     ) -> ActionDistribution:
         """Return the distribution at every position; its parameters are float32 whatever the precision."""
-        return self.head(self.mlp(x).float(), action_mask)
+        distribution: ActionDistribution = self.head(self.mlp(x).float(), action_mask)
+        return distribution

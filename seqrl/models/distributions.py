@@ -64,9 +64,7 @@ class DistributionHead(nn.Module, ABC):
 class Categorical(ActionDistribution):
     """One categorical per factor over concatenated logits; illegal actions have probability exactly 0."""
 
-    def __init__(
-        self, logits: Tensor, factors: tuple[int, ...], min_mass: float, action_mask: Tensor | None
-    ) -> None:
+    def __init__(self, logits: Tensor, factors: tuple[int, ...], min_mass: float, action_mask: Tensor | None) -> None:
         if action_mask is not None:
             logits = logits.masked_fill(~action_mask, -torch.inf)
         self._factors = factors
@@ -276,7 +274,6 @@ def build_head(name: str, options: dict[str, Any], codec: ActionCodec) -> Distri
     Raises:
         ConfigError: If the distribution cannot represent these actions.
     """
-
     if name == "auto":
         name = AUTO_DISTRIBUTION[codec.kind]
     head: DistributionHead = DISTRIBUTIONS.get(name)(codec, **options)

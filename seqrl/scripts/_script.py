@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from seqrl.core.errors import SeqrlError, TrainingError
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that an argument holds; argparse reports anything else."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)
+    return value
+
 
 Main = Callable[[Sequence[str] | None], int]
 

@@ -12,7 +12,9 @@ Rows = Sequence[dict[str, Any]]
 _COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea")
 
 
-def curve_svg(rows: Rows, names: Sequence[str], title: str, *, interval: bool = False, limits: Any = None) -> str | None:
+def curve_svg(
+    rows: Rows, names: Sequence[str], title: str, *, interval: bool = False, limits: Any = None
+) -> str | None:
     """Return a chart of metrics against gradient steps as SVG text, or None if none was logged.
 
     Args:
@@ -22,8 +24,8 @@ def curve_svg(rows: Rows, names: Sequence[str], title: str, *, interval: bool = 
         interval: Shade between ``<name>_low`` and ``<name>_high``.
         limits: Range of the vertical axis.
     """
-    series = {n: [(r["step"], r[n], r.get(f"{n}_low"), r.get(f"{n}_high")) for r in rows if r.get(n) is not None] for n in names}
-    series = {n: points for n, points in series.items() if points}
+    series = {n: _points(rows, n) for n in names}
+    series = {n: points for n, points in series.items() if len(points)}
     if not series:
         return None
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -33,10 +35,10 @@ def curve_svg(rows: Rows, names: Sequence[str], title: str, *, interval: bool = 
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
     for (name, points), colour in zip(series.items(), _COLOURS, strict=False):
-        steps, values = [p[0] for p in points], [p[1] for p in points]
-        axes.plot(steps, values, color=colour, label=name, marker="o" if len(points) < 15 else None, markersize=3)
-        if interval and points[0][2] is not None:
-            axes.fill_between(steps, [p[2] for p in points], [p[3] for p in points], color=colour, alpha=0.18, lw=0)
+        step, value, low, high = points.T
+        axes.plot(step, value, color=colour, label=name, marker="o" if len(points) < 15 else None, markersize=3)
+        if interval:
+            axes.fill_between(step, low, high, color=colour, alpha=0.18, lw=0)
     if limits is not None:
         axes.set_ylim(*limits)
     axes.set_xlabel("gradient steps")
@@ -48,6 +50,13 @@ def curve_svg(rows: Rows, names: Sequence[str], title: str, *, interval: bool = 
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _points(rows: Rows, name: str) -> np.ndarray:
+    """Return ``(N, 4)``: step, value, and the interval's ends (NaN where there is none)."""
+    logged = [r for r in rows if r.get(name) is not None]
+    keys = ("step", name, f"{name}_low", f"{name}_high")
+    return np.array([[np.nan if r.get(k) is None else r[k] for k in keys] for r in logged], np.float64).reshape(-1, 4)
 
 
 def gif_bytes(frames: Sequence[np.ndarray], fps: float = 12.0, max_width: int = 640) -> bytes:

@@ -17,7 +17,7 @@ from seqrl.core.seeding import integer_seed
 from seqrl.envs.make import MakeEnv, make_batched_env
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
-from seqrl.training.rollouts import AlgoPolicy, OnStep, evaluate_episodes
+from seqrl.training.rollouts import AlgoPolicy, evaluate_episodes
 from seqrl.training.statistics import summarize_episodes
 
 MAX_FRAMES = 400
@@ -69,7 +69,7 @@ def record_animation(
     env = make_batched_env(make_env, 1)
     frames: list[np.ndarray] = []
 
-    def keep(_: Any) -> None:
+    def keep(_actions: Any, _step: Any) -> None:
         frame = env.render()
         if len(frame) and frame[0] is not None and len(frames) < MAX_FRAMES:
             frames.append(np.asarray(frame[0], np.uint8))
@@ -77,9 +77,7 @@ def record_animation(
     try:
         with evaluation_mode(algo, integer_seed(seed, "animation")):
             policy = AlgoPolicy(algo, 1, deterministic=deterministic)
-            episodes = evaluate_episodes(
-                env, policy, num_episodes, seed=integer_seed(seed, "animation"), on_step=keep
-            )
+            episodes = evaluate_episodes(env, policy, num_episodes, seed=integer_seed(seed, "animation"), on_step=keep)
     finally:
         env.close()
     if not frames:
@@ -88,8 +86,11 @@ def record_animation(
 
 
 @contextmanager
-def evaluation_mode(algo: Algo, seed: int) -> Iterator[None]:
-    """Switch to evaluation with a generator of its own; restore both afterwards."""
+def evaluation_mode(algo: Algo | None, seed: int) -> Iterator[None]:
+    """Switch to evaluation with a generator of its own, and restore both afterwards; without an algo, do nothing."""
+    if algo is None:
+        yield
+        return
     training = algo.nets.training
     devices = [algo.device] if algo.device.type == "cuda" else []
     with torch.random.fork_rng(devices):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import time
@@ -28,18 +27,21 @@ from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import StoreInfo
 from seqrl.envs.make import MakeEnv, env_maker
 from seqrl.envs.metrics import Episode
-from seqrl.training.charts import gif_bytes
 from seqrl.training.console import evaluation_line, format_count, format_megabytes, summary_text
-from seqrl.training.evaluator import Evaluator, record_animation
+from seqrl.training.evaluator import Evaluator
 from seqrl.training.learner import Learner, predicted_memory
-from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger, read_metrics
-from seqrl.training.report import Report, write_report
+from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
 from seqrl.training.run_folder import RunFolder, default_name
+from seqrl.training.run_report import write_run_report
 from seqrl.training.sources import open_data, split_sources, summarize
 
 logger = logging.getLogger(__name__)
 
-BEST_BY = {"success": ("eval/success_mean", 1.0), "return": ("eval/return_mean", 1.0), "valid_loss": ("valid/total", -1.0)}
+BEST_BY = {
+    "success": ("eval/success_mean", 1.0),
+    "return": ("eval/return_mean", 1.0),
+    "valid_loss": ("valid/total", -1.0),
+}
 """Measure -> (metric, +1 if more is better)."""
 
 
@@ -125,7 +127,7 @@ class Experiment:
         self.algo: Algo = self._build_algo()
         self.algo.updater = Updater(self.algo, self.accelerator, on_nonfinite=config.train.on_nonfinite)
         self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
-        self._make_env = self._find_env()
+        self.make_env = self._find_env()
         if self.accelerator.is_main_process:
             self._start_main_process()
         elif self._resume:
@@ -135,9 +137,9 @@ class Experiment:
 
     def _start_main_process(self) -> None:
         config = self.config
-        if self._make_env is not None and config.experiment.evaluation.enabled:
+        if self.make_env is not None and config.experiment.evaluation.enabled:
             section = config.experiment.evaluation
-            self.evaluator = Evaluator(section, self._make_env, config.env.vectorization, config.train.seed)
+            self.evaluator = Evaluator(section, self.make_env, config.env.vectorization, config.train.seed)
         self.folder = RunFolder(self._run_path(), config, resume=self._resume, overwrite=self._overwrite)
         logger.info("%s", self._summary())
 
@@ -178,7 +180,7 @@ class Experiment:
         env, section = self.config.env, self.config.experiment.evaluation
         env_id = env.id or self.info.env_id
         if env_id is None:
-            self._warn("neither env.id nor the data names an environment, so nothing will be evaluated")
+            self.warn("neither env.id nor the data names an environment, so nothing will be evaluated")
             return None
         kwargs = {**(env.kwargs if env.id else {**self.info.env_kwargs, **env.kwargs}), **env.eval_kwargs}
         maker = env_maker(env_id, kwargs, max_episode_steps=section.max_steps)
@@ -187,7 +189,7 @@ class Experiment:
         except EnvError as error:
             if env.id is not None:
                 raise
-            self._warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
+            self.warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
             return None
         return maker
 
@@ -241,13 +243,15 @@ class Experiment:
                 self.learn_epoch(epoch)
                 self.progress.epoch = epoch + 1
                 self.end_of_epoch()
-            self._write_report()
+            self._report()
         finally:
             for metrics_logger in self.loggers:
                 metrics_logger.close()
             if self.evaluator is not None:
                 self.evaluator.close()
-        return RunStats(self.folder.path if self.accelerator.is_main_process else Path(), self.progress.epoch, self.metrics)
+        return RunStats(
+            self.folder.path if self.accelerator.is_main_process else Path(), self.progress.epoch, self.metrics
+        )
 
     def learn_epoch(self, epoch: int) -> None:
         """Take one epoch's gradient steps."""
@@ -336,7 +340,7 @@ class Experiment:
 
     def _improved(self) -> list[str]:
         """Return the measures in which this epoch is the best so far, and remember its scores."""
-        improved = []
+        improved: list[str] = []
         for measure in self.config.experiment.save.best:
             metric, sign = BEST_BY[measure]
             value = self.metrics.get(metric)
@@ -386,14 +390,17 @@ class Experiment:
         for metrics_logger in self.loggers:
             metrics_logger.log(numbers, step)
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Log a warning, and keep it for the report."""
         self.warnings.append(text)
         logger.warning("%s", text)
 
     def _progress_bar(self, epoch: int) -> Any:
         train, shown = self.config.train, self.config.experiment.logging.progress_bar
         quiet = not (shown and self.accelerator.is_main_process and sys.stderr.isatty())
-        return tqdm(total=train.steps_per_epoch, desc=f"epoch {epoch + 1}/{train.num_epochs}", disable=quiet, leave=False)
+        return tqdm(
+            total=train.steps_per_epoch, desc=f"epoch {epoch + 1}/{train.num_epochs}", disable=quiet, leave=False
+        )
 
     def _dump_batches(self, error: NonFiniteError) -> str:
         if not self.accelerator.is_main_process:
@@ -407,50 +414,7 @@ class Experiment:
         save_file(tensors, file)
         return f"the last two batches are in {file}"
 
-    def _write_report(self) -> None:
-        if not (self.accelerator.is_main_process and self.config.experiment.report.enabled):
-            return
-        animation, caption = self._animation()
-        rows = read_metrics(self.folder.metrics)
-        facts = {"gradient steps": format_count(self.num_steps), "training": f"{self.progress.wall_s:.0f} s"}
-        if "eval/success_mean" in self.metrics:
-            facts = {"success": f"{self.metrics['eval/success_mean']:.3f}"} | facts
-        if "eval/return_mean" in self.metrics:
-            facts["mean return"] = f"{self.metrics['eval/return_mean']:.4g}"
-        facts["parameters"] = format_count(sum(p.numel() for p in self.algo.nets.parameters()))
-        encoder = getattr(getattr(self.config.algo, "sequence_encoder", None), "type", "")
-        report = Report(
-            title=self.folder.path.name,
-            subtitle=f"{self.config.algo_name} {encoder} on {self.config.env.id or self.info.env_id or self.info.source}, "
-            f"seed {self.config.train.seed}, {self.device}",
-            config=self.config.to_json(),
-            rows=rows,
-            final=self.metrics,
-            facts=facts,
-            animation=animation,
-            animation_caption=caption,
-            warnings=self.warnings,
-        )
-        write_report(self.folder.path / "report.html", report)
-        logger.info("report: %s", self.folder.path / "report.html")
-
-    def _animation(self) -> tuple[bytes | None, str]:
-        """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
-        num_episodes = self.config.experiment.report.animation_episodes
-        if self._make_env is None or not num_episodes or not isinstance(self._make_env, functools.partial):
-            return None, ""
-        maker = functools.partial(self._make_env, render_mode="rgb_array")
-        try:
-            frames, episodes = record_animation(self.algo, maker, num_episodes, seed=self.config.train.seed)
-            gif = gif_bytes(frames)
-        except Exception as error:  # noqa: BLE001  (drivers and renderers fail in any way they like)
-            self._warn(f"no animation: rendering failed ({type(error).__name__}: {error})")
-            return None, ""
-        (self.folder.path / "videos").mkdir(exist_ok=True)
-        (self.folder.path / "videos" / "evaluation.gif").write_bytes(gif)
-        results = ", ".join(f"return {e.total_reward:.3g}" + _outcome(e.success) for e in episodes)
-        return gif, f"{len(episodes)} episodes after training: {results}"
-
-
-def _outcome(success: bool | None) -> str:
-    return "" if success is None else (" (success)" if success else " (failure)")
+    def _report(self) -> None:
+        if self.accelerator.is_main_process and self.config.experiment.report.enabled:
+            file = write_run_report(self)
+            logger.info("report: %s", file)

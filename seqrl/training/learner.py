@@ -85,9 +85,7 @@ class Learner:
         }
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
-        return self.dataset.batch(
-            self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k)
-        )
+        return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k))
 
     def _numbers(self, info: Mapping[str, Tensor]) -> dict[str, float]:
         numbers = self.algo.log_info(info)

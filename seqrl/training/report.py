@@ -14,13 +14,20 @@ from seqrl.core.files import write_atomic
 from seqrl.training.charts import curve_svg
 
 _STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto;padding:0 1.2rem;color:#1f2937;background:#fff}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .6rem}.sub{color:#6b7280;margin:.2rem 0 1.4rem}
-.cards{display:flex;flex-wrap:wrap;gap:.8rem}.card{border:1px solid #e5e7eb;border-radius:10px;padding:.7rem 1.1rem;min-width:130px}
-.card b{display:block;font-size:1.35rem}.card span{color:#6b7280;font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:1rem}.charts svg{width:100%;height:auto}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.28rem .9rem .28rem 0;text-align:left;border-bottom:1px solid #f0f1f3}
-img{max-width:100%;border:1px solid #e5e7eb;border-radius:6px}pre{background:#f8fafc;padding:1rem;border-radius:8px;overflow:auto;font-size:12.5px}
+body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto;padding:0 1.2rem;color:#1f2937}
+h1{font-size:1.5rem;margin:0}
+h2{font-size:1.1rem;margin:2rem 0 .6rem}
+.sub{color:#6b7280;margin:.2rem 0 1.4rem}
+.cards{display:flex;flex-wrap:wrap;gap:.8rem}
+.card{border:1px solid #e5e7eb;border-radius:10px;padding:.7rem 1.1rem;min-width:130px}
+.card b{display:block;font-size:1.35rem}
+.card span{color:#6b7280;font-size:.85rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:1rem}
+.charts svg{width:100%;height:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+td,th{padding:.28rem .9rem .28rem 0;text-align:left;border-bottom:1px solid #f0f1f3}
+img{max-width:100%;border:1px solid #e5e7eb;border-radius:6px}
+pre{background:#f8fafc;padding:1rem;border-radius:8px;overflow:auto;font-size:12.5px}
 summary{cursor:pointer;color:#2563eb}
 """
 

@@ -15,7 +15,7 @@ from seqrl.envs.metrics import Episode, EpisodeMetrics
 from seqrl.envs.recorder import Recorder
 from seqrl.envs.vector import BatchedEnv
 
-OnStep = Callable[[TimeStep], None]
+OnStep = Callable[[np.ndarray | None, TimeStep], None]
 
 
 class StepPolicy(Protocol):
@@ -82,18 +82,50 @@ def collect_episodes(
         seed: Of the environments.
         max_steps: Store longer episodes in pieces of this length.
     """
-    recorder = Recorder(max_steps)
-    quota = row_quota(num_episodes, env.num_envs)
+    collector = EpisodeCollector(env, num_episodes, max_steps)
     for actions, step in play(env, policy, seed=seed):
-        if actions is None:
-            recorder.start(step)
-            continue
-        for row, trajectory in recorder.add_by_row(env.codec.decode(actions), step):
-            if quota[row] > 0:
-                yield trajectory
-        quota -= step.done
-        if (quota <= 0).all():
+        collector(actions, step)
+        yield from collector.taken()
+        if collector.is_complete:
             return
+
+
+class EpisodeCollector:
+    """Records the first episodes of each row, as evenly as possible, from a stream of steps.
+
+    Args:
+        env: What is recorded.
+        num_episodes: How many.
+        max_steps: Store longer episodes in pieces of this length.
+
+    Attributes:
+        trajectories: What has been recorded and not been taken.
+    """
+
+    def __init__(self, env: BatchedEnv, num_episodes: int, max_steps: int | None = None) -> None:
+        self.trajectories: list[Trajectory] = []
+        self._codec = env.codec
+        self._recorder = Recorder(max_steps)
+        self._quota = row_quota(num_episodes, env.num_envs)
+
+    def __call__(self, actions: np.ndarray | None, step: TimeStep) -> None:
+        """Take the policy's actions and the step that they led to."""
+        if actions is None:
+            self._recorder.start(step)
+            return
+        recorded = self._recorder.add_by_row(self._codec.decode(actions), step)
+        self.trajectories += [trajectory for row, trajectory in recorded if self._quota[row] > 0]
+        self._quota -= step.done
+
+    def taken(self) -> list[Trajectory]:
+        """Return what has been recorded, and forget it."""
+        taken, self.trajectories = self.trajectories, []
+        return taken
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row has given its episodes."""
+        return bool((self._quota <= 0).all())
 
 
 def evaluate_episodes(
@@ -106,14 +138,14 @@ def evaluate_episodes(
         policy: Who.
         num_episodes: How many.
         seed: Of the environments.
-        on_step: Called with every time step, for recording and rendering.
+        on_step: Called with the policy's actions (None at first) and the time step that they led to.
     """
     metrics = EpisodeMetrics(env.num_envs)
     quota = row_quota(num_episodes, env.num_envs)
     episodes: list[Episode] = []
     for actions, step in play(env, policy, seed=seed):
         if on_step is not None:
-            on_step(step)
+            on_step(actions, step)
         if actions is None:
             continue
         ended = metrics.add(step)

@@ -74,9 +74,7 @@ def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int
     return cached_store(key, build)
 
 
-def split_sources(
-    config: BaseConfig, stores: list[tuple[DataSection, Store]]
-) -> tuple[list[Source], list[Source]]:
+def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> tuple[list[Source], list[Source]]:
     """Return the training and validation sources, split by episode."""
     train, valid = [], []
     for section, store in stores:

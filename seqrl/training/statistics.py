@@ -93,7 +93,9 @@ def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dic
         return _summary(episodes, prefix)
     parts = {name: _summary(group, f"{prefix}/{name}") for name, group in sorted(by_name.items())}
     overall = {
-        f"{prefix}/{key}": float(np.mean([s[f"{prefix}/{n}/{key}"] for n, s in parts.items() if f"{prefix}/{n}/{key}" in s]))
+        f"{prefix}/{key}": float(
+            np.mean([s[f"{prefix}/{n}/{key}"] for n, s in parts.items() if f"{prefix}/{n}/{key}" in s])
+        )
         for key in ("return_mean", "return_iqm", "return_bottom_quintile", "success_mean", "length_mean")
         if any(f"{prefix}/{n}/{key}" in s for n, s in parts.items())
     }

@@ -16,8 +16,12 @@ class OptimizerSection(Section):
 
     learning_rate: PositiveFloat = Field(1e-4, description="AdamW step size after warm-up.")
     warmup_steps: NonNegativeInt = Field(500, description="Linear warm-up, in optimiser steps.")
-    weight_decay: NonNegativeFloat = Field(1e-3, description="AdamW decay of weight matrices; biases and norms have none.")
-    grad_clip: PositiveFloat | None = Field(1.0, description="Largest L2 norm of the gradient; null turns clipping off.")
+    weight_decay: NonNegativeFloat = Field(
+        1e-3, description="AdamW decay of weight matrices; biases and norms have none."
+    )
+    grad_clip: PositiveFloat | None = Field(
+        1.0, description="Largest L2 norm of the gradient; null turns clipping off."
+    )
 
 
 class ActorSection(Section):

@@ -99,7 +99,8 @@ class TrainSection(Section):
     data: list[DataSection] = Field([], description="Where the trajectories come from.")
     window_steps: PositiveInt = Field(128, description="Transitions per training window, and the memory's context.")
     window_padding: Literal["none", "left", "right", "both"] = Field(
-        "none", description="Which ends of an episode windows may overhang, so that its first and last steps are seen as often."
+        "none",
+        description="Ends of an episode that windows may overhang, so its first or last steps are seen as often.",
     )
     sample_by: Literal["trajectory", "transition"] = Field(
         "trajectory", description="Each trajectory has one vote, or each transition has."

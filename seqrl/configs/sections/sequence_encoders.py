@@ -11,7 +11,6 @@ from seqrl.configs.sections.names import ActivationName, NormName
 from seqrl.core.registry import SEQUENCE_ENCODERS
 
 
-
 @SEQUENCE_ENCODERS.register_section("feedforward")
 class FeedForwardSection(Section):
     """No memory: residual blocks on each step alone. The control that shows what memory is worth."""
@@ -70,7 +69,6 @@ class TransformerSection(Section):
             legal = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
             raise ValueError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}; legal: {legal}")
         if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
-            raise ValueError(
-                f"rotary positions need an even width per head, got d_model / num_heads = {self.d_model // self.num_heads}"
-            )
+            width = self.d_model // self.num_heads
+            raise ValueError(f"rotary positions need an even width per head, got d_model / num_heads = {width}")
         return self

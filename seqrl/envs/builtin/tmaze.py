@@ -13,7 +13,7 @@ policy without memory succeeds half of the time.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -40,7 +40,7 @@ class _TMaze(gym.Env[np.ndarray, np.int64]):
         balanced_goals: Draw the goals in shuffled pairs, so that any even number of episodes has as many of each.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012  (gymnasium declares it so)
 
     def __init__(
         self,

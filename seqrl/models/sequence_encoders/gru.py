@@ -31,6 +31,22 @@ class GRU(SequenceEncoder):
         self.gru = nn.GRU(d_input, d_hidden, num_layers, batch_first=True, dropout=dropout if num_layers > 1 else 0.0)
         self.projection = nn.Linear(d_hidden, d_output)
         self.norm = make_norm(norm, d_output)
+        self._init_memory(d_hidden, window_steps)
+
+    @torch.no_grad()
+    def _init_memory(self, d_hidden: int, window_steps: int) -> None:
+        """Spread the units' time scales from one step to the window (Tallec & Ollivier, 2018, arXiv 1804.11188).
+
+        A unit keeps a share ``z`` of its value per step, so it forgets in about ``1 / (1 - z)`` steps; the bias of
+        ``z`` is set to the logit of that. Recurrent matrices begin orthogonal.
+        """
+        for layer in range(self.gru.num_layers):
+            scales = torch.empty(d_hidden).uniform_(1.0, max(window_steps - 1.0, 1.0))
+            keep = slice(d_hidden, 2 * d_hidden)
+            getattr(self.gru, f"bias_ih_l{layer}")[keep] = scales.log()
+            getattr(self.gru, f"bias_hh_l{layer}")[keep] = 0.0
+            for block in getattr(self.gru, f"weight_hh_l{layer}").split(d_hidden):
+                nn.init.orthogonal_(block)
 
     def forward(
         self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None

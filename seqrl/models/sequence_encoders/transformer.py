@@ -20,12 +20,11 @@ Rotation = tuple[Tensor, Tensor] | None
 
 class _Attention(nn.Module):
     def __init__(
-        self, d_model: int, num_heads: int, linear: Callable[..., nn.Module], dropout: float, dropout_qkv: float,
+        self, d_model: int, num_heads: int, linear: Callable[..., nn.Module], dropout_qkv: float,
         use_head_scale: bool,
     ) -> None:  # fmt: skip
         super().__init__()
         self.num_heads = num_heads
-        self.dropout = dropout
         self.qkv = linear(d_model, 3 * d_model, bias=False)
         self.drop_qkv = nn.Dropout(dropout_qkv)
         self.head_scale = nn.Parameter(torch.ones(num_heads, 1, 1)) if use_head_scale else None
@@ -104,6 +103,7 @@ class Transformer(SequenceEncoder):
         super().__init__(d_input, window_steps)
         self.d_output = d_model
         self.num_heads = num_heads
+        self.dropout_attention = dropout_attention
         self.rotary_base = rotary_base if positions == "rotary" else None
         self.max_step = max_steps - 1 if positions == "learned" else None
         linear: Callable[..., nn.Module] = SigmaLinear if use_sigma_reparam else nn.Linear
@@ -116,7 +116,7 @@ class Transformer(SequenceEncoder):
         self.dropout = nn.Dropout(dropout_embedding)
         self.layers = nn.ModuleList(
             _Layer(
-                _Attention(d_model, num_heads, linear, dropout_attention, dropout_qkv, use_head_scale),
+                _Attention(d_model, num_heads, linear, dropout_qkv, use_head_scale),
                 d_model, d_ff, linear, activation, norm, dropout_ff, use_normformer,
             )
             for _ in range(num_layers)
@@ -135,10 +135,12 @@ class Transformer(SequenceEncoder):
     def _sequence(self, x: Tensor, step: Tensor) -> Tensor:
         x, rotation = self._embed(x, step)
         for layer in self.layers:
-            dropout = layer.attention.dropout if self.training else 0.0
-            x = layer(x, rotation, lambda q, k, v, p=dropout: banded_attention(q, k, v, self.window_steps, p))
+            x = layer(x, rotation, self._attend)
         normed: Tensor = self.norm(x)
         return normed
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return banded_attention(q, k, v, self.window_steps, self.dropout_attention if self.training else 0.0)
 
     def _step(self, x: Tensor, step: Tensor, state: State) -> Tensor:
         position = state["position"]

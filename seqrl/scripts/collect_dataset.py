@@ -1,0 +1,99 @@
+"""Collect episodes of a scripted expert or a trained policy into a robomimic HDF5 file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seqrl.core.errors import ConfigError
+from seqrl.scripts._script import json_object, script
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl collect-dataset", description=__doc__)
+    p.add_argument("--env", help="environment id (default: that of --agent)")
+    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments of the environment")
+    p.add_argument("--agent", help="checkpoint of the policy; without it, the environment's scripted expert acts")
+    p.add_argument("--episodes", type=int, default=100, help="episodes (default %(default)s)")
+    p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
+    p.add_argument("--sample", action="store_true", help="sample the policy's actions")
+    p.add_argument(
+        "--valid-fraction", type=float, default=0.1, help="share listed under mask/valid (default %(default)s)"
+    )
+    p.add_argument("--output", type=Path, required=True, help="file to write")
+    p.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
+    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Collect, and return the exit code."""
+    args = parser().parse_args(argv)
+    _check(args)
+    from seqrl.core.plugins import load_plugins
+    from seqrl.core.seeding import generator, integer_seed
+    from seqrl.data.hdf5_writer import write_robomimic
+    from seqrl.data.store import StoreInfo
+    from seqrl.envs import make_batched_env
+    from seqrl.training.evaluator import evaluation_mode
+    from seqrl.training.rollouts import collect_episodes
+
+    load_plugins(args.plugin)
+    maker, make_policy, algo = _actor(args)
+    env = make_batched_env(maker, min(args.num_envs, args.episodes))
+    num_valid = round(args.valid_fraction * args.episodes)
+    order = generator(args.seed, "split").permutation(args.episodes)
+    filters = {
+        "train": [f"demo_{i}" for i in sorted(order[num_valid:])],
+        "valid": [f"demo_{i}" for i in sorted(order[:num_valid])],
+    }
+    info = StoreInfo(
+        env.observation_space,
+        env.codec.space,
+        env_id=maker.args[0],
+        env_kwargs=maker.args[1],
+        filters={k: v for k, v in filters.items() if v},
+    )
+    try:
+        with evaluation_mode(algo, integer_seed(args.seed, "policy")):
+            episodes = collect_episodes(env, make_policy(env), args.episodes, seed=integer_seed(args.seed, "env"))
+            number = write_robomimic(args.output, info, episodes)
+    finally:
+        env.close()
+    print(f"wrote {number} episodes to {args.output}")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.env is None and args.agent is None:
+        raise ConfigError("give --env ID (its scripted expert acts), --agent CHECKPOINT, or both")
+    if args.episodes < 1 or args.num_envs < 1 or not 0 <= args.valid_fraction < 1:
+        raise ConfigError("--episodes and --num-envs must be at least 1, --valid-fraction in [0, 1)")
+    if args.output.exists() and not args.overwrite:
+        raise ConfigError(f"{args.output} exists; pass --overwrite to replace it")
+
+
+def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Return what makes the environment, what makes the policy from it, and the algorithm if there is one."""
+    from seqrl.envs.make import env_maker
+    from seqrl.training.rollouts import AlgoPolicy, ScriptedPolicy
+
+    if args.agent is None:
+        return env_maker(args.env, args.env_kwargs), lambda env: ScriptedPolicy(args.env, env), None
+    from seqrl.algo.checkpoint import load_algo, read_checkpoint
+    from seqrl.training.deploy import env_maker_from_checkpoint
+
+    checkpoint = read_checkpoint(args.agent)
+    algo, _, _ = load_algo(checkpoint)
+    maker = env_maker_from_checkpoint(checkpoint, env_id=args.env, kwargs=args.env_kwargs)
+    return maker, lambda env: AlgoPolicy(algo, env.num_envs, deterministic=not args.sample), algo
+
+
+if __name__ == "__main__":
+    sys.exit(main())

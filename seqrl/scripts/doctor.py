@@ -1,0 +1,97 @@
+"""Say what is installed, which devices torch sees, and which kernels are used and why."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from seqrl.scripts._script import script
+from seqrl.version import __version__
+
+CORE = (
+    "torch", "gymnasium", "numpy", "h5py", "tensorboardX", "accelerate", "termcolor", "tqdm", "safetensors", "pydantic",
+    "jaxtyping", "matplotlib", "imageio",
+)  # fmt: skip
+OPTIONAL = {
+    "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",
+    "metaworld": "metaworld", "gymnax": "gymnax", "minari": "minari", "flash": "flash_attn", "mamba": "mamba_ssm",
+    "wandb": "wandb", "video": "imageio_ffmpeg", "onnx": "onnx",
+}  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl doctor", description=__doc__)
+    p.add_argument("--json", action="store_true", help="print JSON")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Look around; the exit code is 1 if a core package is missing."""
+    args = parser().parse_args(argv)
+    packages = {name: _version(name) for name in CORE}
+    report: dict[str, Any] = {
+        "seqrl": __version__,
+        "python": f"{platform.python_version()} on {platform.platform()}",
+        "packages": {name: found or "MISSING" for name, found in packages.items()},
+        "devices": _devices(),
+        "kernels": _kernels(),
+        "extras": {
+            name: "installed" if importlib.util.find_spec(module) else f"not installed (pip install 'seqrl[{name}]')"
+            for name, module in OPTIONAL.items()
+        },
+    }
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for title, content in report.items():
+            if isinstance(content, dict):
+                width = max(map(len, content))
+                print(title + "\n" + "\n".join(f"  {k:<{width}}  {v}" for k, v in content.items()))
+            else:
+                print(f"{title}: {content}")
+    return 0 if all(packages.values()) else 1
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _devices() -> dict[str, str]:
+    import torch
+
+    devices = {"cpu": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
+    for i in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(i)
+        memory = properties.total_memory / 2**30
+        devices[f"cuda:{i}"] = f"{properties.name}, {memory:.0f} GiB, capability {properties.major}.{properties.minor}"
+    if not torch.cuda.is_available():
+        devices["cuda"] = "none: " + ("torch is a CPU build" if torch.version.cuda is None else "no GPU or no driver")
+    return devices
+
+
+def _kernels() -> dict[str, str]:
+    """Return which implementation each part uses, and why."""
+    import torch
+
+    where = "its flash or memory-efficient kernel on the GPU" if torch.cuda.is_available() else "its fused CPU kernel"
+    return {
+        "attention": f"PyTorch SDPA ({where}; windows block by block)",
+        "optimizer": "AdamW, fused",
+        "compile": "off",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

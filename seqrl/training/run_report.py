@@ -1,0 +1,80 @@
+"""What the report says about an experiment."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqrl.training.charts import gif_bytes
+from seqrl.training.console import format_count
+from seqrl.training.evaluator import record_animation
+from seqrl.training.loggers import read_metrics
+from seqrl.training.report import Report, write_report
+
+if TYPE_CHECKING:
+    from seqrl.training.experiment import Experiment
+
+
+def write_run_report(experiment: Experiment) -> Path:
+    """Write ``report.html`` and the animation of an experiment that has ended; return the page's path."""
+    config, folder = experiment.config, experiment.folder
+    animation, caption = _animation(experiment)
+    memory = getattr(getattr(config.algo, "sequence_encoder", None), "type", "")
+    task = config.env.id or experiment.info.env_id or experiment.info.source
+    report = Report(
+        title=folder.path.name,
+        subtitle=f"{config.algo_name} with {memory} on {task}, seed {config.train.seed}, {experiment.device}",
+        config=config.to_json(),
+        rows=read_metrics(folder.metrics),
+        final=experiment.metrics,
+        facts=_facts(experiment),
+        animation=animation,
+        animation_caption=caption,
+        warnings=experiment.warnings,
+    )
+    file = folder.path / "report.html"
+    write_report(file, report)
+    return file
+
+
+def _facts(experiment: Experiment) -> dict[str, str]:
+    metrics = experiment.metrics
+    facts = {}
+    if "eval/success_mean" in metrics:
+        facts["success"] = f"{metrics['eval/success_mean']:.3f}"
+    if "eval/return_mean" in metrics:
+        facts["mean return"] = f"{metrics['eval/return_mean']:.4g}"
+    facts["gradient steps"] = format_count(experiment.num_steps)
+    facts["training time"] = f"{experiment.progress.wall_s:.0f} s"
+    facts["parameters"] = format_count(sum(p.numel() for p in experiment.algo.nets.parameters()))
+    return facts
+
+
+def _animation(experiment: Experiment) -> tuple[bytes | None, str]:
+    """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
+    num_episodes, maker = experiment.config.experiment.report.animation_episodes, experiment.make_env
+    if not num_episodes or not isinstance(maker, functools.partial):
+        return None, ""
+    section = experiment.config.experiment.evaluation
+    try:
+        frames, episodes = record_animation(
+            experiment.algo,
+            functools.partial(maker, render_mode="rgb_array"),
+            num_episodes,
+            seed=experiment.config.train.seed,
+            deterministic=section.deterministic,
+        )
+        gif = gif_bytes(frames)
+    except Exception as error:
+        experiment.warn(f"no animation: rendering failed ({type(error).__name__}: {error})")
+        return None, ""
+    videos = experiment.folder.path / "videos"
+    videos.mkdir(exist_ok=True)
+    (videos / "evaluation.gif").write_bytes(gif)
+    results = ", ".join(f"return {e.total_reward:.3g}{_outcome(e.success)}" for e in episodes)
+    return gif, f"{len(episodes)} episodes after training: {results}"
+
+
+def _outcome(success: bool | None) -> str:
+    return "" if success is None else (" (success)" if success else " (failure)")

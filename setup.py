@@ -1,0 +1,81 @@
+"""Metadata of the package; settings of tools are in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "seqrl" / "version.py").read_text())
+
+EXTRAS = {
+    "mujoco": ["mujoco==3.11.0", "gymnasium[mujoco]>=1.1"],
+    "box2d": ["box2d>=2.3.10", "pygame-ce>=2.5"],
+    "minigrid": ["minigrid>=3.0"],
+    "popgym": ["popgym>=1.0.7"],
+    "atari": ["ale-py>=0.11"],
+    "metaworld": ["metaworld>=3.0", "mujoco==3.11.0"],
+    "gymnax": ["gymnax>=1.0", "six", "jax"],
+    "minari": ["minari>=0.5"],
+    "flash": ["flash-attn>=2.6"],
+    "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
+    "wandb": ["wandb>=0.19"],
+    "video": ["imageio-ffmpeg>=0.5"],
+    "onnx": ["onnx>=1.16", "onnxscript>=0.1", "onnxruntime>=1.18"],
+    "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.25"],
+}
+EXTRAS["test"] = [
+    "pytest>=8",
+    "pytest-xdist>=3.6",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "beartype>=0.19",
+    "scipy>=1.11",
+    "tensorboard>=2.17",
+]
+EXTRAS["dev"] = [
+    *EXTRAS["test"],
+    "build>=1.2",
+    "codespell>=2.3",
+    "import-linter>=2.1",
+    "mypy>=1.13",
+    "pre-commit>=3.8",
+    "ruff>=0.8",
+]
+
+setup(
+    name="seqrl",
+    version=VERSION.group(1) if VERSION else "0",
+    description="Policies that remember: off-policy RL and imitation on long sequences",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    packages=find_packages(include=["seqrl", "seqrl.*"]),
+    package_data={"seqrl": ["py.typed", "configs/templates/*.json"]},
+    install_requires=[
+        "torch>=2.5",
+        "gymnasium>=1.1,<2",
+        "numpy>=2.0",
+        "h5py>=3.11",
+        "tensorboardX>=2.6",
+        "accelerate>=1.0",
+        "termcolor>=2.4",
+        "tqdm>=4.66",
+        "safetensors>=0.4.5",
+        "pydantic>=2.9",
+        "jaxtyping>=0.2.34",
+        "matplotlib>=3.8",
+        "imageio>=2.34",
+    ],
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["seqrl = seqrl.__main__:main"]},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
