@@ -1,6 +1,5 @@
 """Algorithms: the contract, the registry, one file per algorithm, deployment and checkpoints."""
 
-from seqrl.algo import bc  # noqa: F401  (registers itself)
 from seqrl.algo.algo import (
     ALGOS,
     Algo,
@@ -10,12 +9,14 @@ from seqrl.algo.algo import (
     algo_factory,
     register_algo_factory_func,
 )
+from seqrl.algo.bc import BC
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.rollout_policy import RolloutPolicy
 
 __all__ = [
     "ALGOS",
+    "BC",
     "Algo",
     "Losses",
     "PolicyAlgo",

@@ -56,8 +56,8 @@ class RolloutPolicy:
         goal: Mapping[str, np.ndarray] | None = None,
         reward: Any = None,
         batched_ob: bool = False,
-    ) -> np.ndarray:
-        """Return the action for one more observation.
+    ) -> Any:
+        """Return the environment's action for one more observation; an array of actions with ``batched_ob``.
 
         Args:
             ob: As the environment gives it; with ``batched_ob``, one row per environment.

@@ -64,7 +64,8 @@ class SequenceDataset:
         self._window = window
         self._padding = padding
         self._sample_by = sample_by
-        self._keys = keys
+        unused = set() if keys is None else {f"obs/{k}" for k in obs_names(first)} - {f"obs/{k}" for k in keys}
+        self._columns = [name for name in first.schema if name not in unused]
         self._codec = ActionCodec(first.info.action_space)
         self._lengths = [s.store.length[s.indices] for s in self.sources]
         weights = np.array([s.weight for s in self.sources])
@@ -95,7 +96,7 @@ class SequenceDataset:
         offsets = start[:, None] + np.minimum(np.arange(self._window + 1), real[:, None])
         store = self.sources[source].store
         trajectories = self.sources[source].indices[chosen]
-        columns = store.gather(trajectories, offsets)
+        columns = store.gather(trajectories, offsets, self._columns)
         columns["step"] = store.start_step[trajectories][:, None] + offsets
         columns["mask"] = np.arange(self._window) < real[:, None]
         return columns
@@ -105,8 +106,6 @@ class SequenceDataset:
         prev_action = self._codec.encode(columns["prev_action"])
         prev_action[step == 0] = 0.0
         obs = {k[4:]: v for k, v in columns.items() if k.startswith("obs/")}
-        if self._keys is not None:
-            obs = {k: obs[k] for k in self._keys}
         mask = columns.get("action_mask")
         inputs = SeqInputs(
             obs={k: _tensor(v) for k, v in obs.items()},
@@ -124,6 +123,11 @@ class SequenceDataset:
             truncated=torch.from_numpy(columns["truncated"][:, 1:]),
             mask=torch.from_numpy(columns["mask"]),
         )
+
+
+def obs_names(store: Store) -> list[str]:
+    """Return the names of a store's observation entries."""
+    return [name[4:] for name in store.schema if name.startswith("obs/")]
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

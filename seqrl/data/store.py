@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -202,19 +202,23 @@ class Store:
         """Column name -> (dtype, shape of one row); empty without data."""
         return self._shards[0].schema if self._shards else {}
 
-    def gather(self, trajectories: np.ndarray, offsets: np.ndarray) -> dict[str, np.ndarray]:
+    def gather(
+        self, trajectories: np.ndarray, offsets: np.ndarray, columns: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
         """Return column name -> ``(B, L, ...)``: one window of L rows per trajectory.
 
         Args:
             trajectories: ``(B,)`` numbers of trajectories.
             offsets: ``(B, L)`` rows within each trajectory, in ``[0, length]``.
+            columns: Which; None gathers all.
         """
         shards = self.shard[trajectories]
         rows = self.row[trajectories][:, None] + offsets
         present = np.unique(shards)
+        schema = {name: self.schema[name] for name in columns or self.schema}
         if len(present) == 1:
-            return {name: np.take(self._shards[present[0]].column(name), rows, axis=0) for name in self.schema}
-        out = {n: np.empty((*rows.shape, *shape), dtype) for n, (dtype, shape) in self.schema.items()}
+            return {name: np.take(self._shards[present[0]].column(name), rows, axis=0) for name in schema}
+        out = {n: np.empty((*rows.shape, *shape), dtype) for n, (dtype, shape) in schema.items()}
         for shard in present:
             chosen = np.flatnonzero(shards == shard)
             for name, target in out.items():

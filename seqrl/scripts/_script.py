@@ -50,7 +50,7 @@ def script(main: Main) -> Callable[..., int]:
 
 
 def _set_up_logging() -> None:
-    """Send seqrl's messages to stdout, warnings marked."""
+    """Send seqrl's messages to stderr, warnings marked; stdout is for results."""
     root = logging.getLogger("seqrl")
     if root.handlers:
         return
@@ -68,9 +68,9 @@ class _TqdmHandler(logging.Handler):
         text = self.format(record)
         tqdm = sys.modules.get("tqdm")
         if tqdm is not None:
-            tqdm.tqdm.write(text)
+            tqdm.tqdm.write(text, file=sys.stderr)
         else:
-            print(text)
+            print(text, file=sys.stderr)
 
 
 class _Formatter(logging.Formatter):

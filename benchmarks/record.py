@@ -1,0 +1,46 @@
+"""How a benchmark's figures are kept: one JSON file per benchmark, with date, commit and hardware."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def record(name: str, figures: dict[str, Any]) -> Path:
+    """Write ``results/<name>.json`` and return its path."""
+    RESULTS.mkdir(exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    content = {
+        "date": datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
+        "commit": commit.stdout.strip(),
+        "hardware": f"{_processor()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy", "h5py")},
+        **figures,
+    }
+    file = RESULTS / f"{name}.json"
+    file.write_text(json.dumps(content, indent=2) + "\n")
+    return file
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a Markdown table."""
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *[[str(row[c]) for c in columns] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,0 +1,30 @@
+"""Shared fixtures. Shapes in annotations are checked at run time, so the hook comes before any import of seqrl."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook(["seqrl.models", "seqrl.algo"], "beartype.beartype")
+
+import os  # noqa: E402
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_folder(tmp_path_factory):
+    """Keep the cache of ingested data out of the user's home."""
+    before = os.environ.get("SEQRL_CACHE_DIR")
+    os.environ["SEQRL_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["SEQRL_CACHE_DIR"]
+    else:
+        os.environ["SEQRL_CACHE_DIR"] = before
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)

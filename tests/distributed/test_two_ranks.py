@@ -1,0 +1,81 @@
+"""Two processes on the CPU: the same step as one process on all the data, and one writer."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqrl.algo import ALGOS
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
+
+WORKER = """
+import sys, torch
+torch.set_num_threads(1)
+from tests.distributed.test_two_ranks import full_batch, train_steps
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+name, out = sys.argv[1], sys.argv[2]
+algo = train_steps(name, lambda step: full_batch(step).map(lambda x: x[accelerator.process_index::2]), accelerator)
+torch.save(algo.serialize(), f"{out}/{accelerator.process_index}.pt")
+"""
+
+
+def full_batch(step):
+    """Return a batch without padding, so that a mean over ranks is the mean over all."""
+    batch = random_batch(ACTION_SPACES["box"], num=8, seed=step)
+    return type(batch)(**{**vars(batch), "mask": torch.ones_like(batch.mask)})
+
+
+def train_steps(name, batch_of, accelerator=None):
+    from seqrl.algo.updater import Updater
+
+    algo = small_algo(name, "gru", ACTION_SPACES["box"])
+    algo.updater = Updater(algo, accelerator)
+    algo.set_train()
+    for step in range(3):
+        algo.train_on_batch(algo.process_batch_for_training(batch_of(step)))
+    return algo
+
+
+def torchrun(arguments, cwd):
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=cwd, env=environment)
+
+
+@pytest.mark.parametrize("name", ALGOS.names())
+def test_two_ranks_step_like_one_process(name, tmp_path):
+    """Weights, optimiser and input statistics: everything that a checkpoint holds agrees."""
+    (tmp_path / "worker.py").write_text(WORKER)
+    done = torchrun([str(tmp_path / "worker.py"), name, str(tmp_path)], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ranks = [torch.load(tmp_path / f"{i}.pt", weights_only=True) for i in range(2)]
+    alone = train_steps(name, full_batch).serialize()
+    untrained = small_algo(name, "gru", ACTION_SPACES["box"]).serialize()
+    assert any(not torch.allclose(alone[k], untrained[k], atol=1e-3) for k in alone)
+    for key, value in alone.items():
+        assert torch.equal(ranks[0][key], ranks[1][key]), key
+        torch.testing.assert_close(ranks[0][key], value, atol=1e-5, rtol=1e-4)
+
+
+def test_train_script_on_two_ranks(tmp_path):
+    settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12"]
+    arguments = [a for s in settings for a in ("--set", s)]
+    done = torchrun(["-m", "seqrl", "train", "--config", "bc.json", "--debug", "--name", "two", *arguments], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["two"]
+    rows = [json.loads(line) for line in (tmp_path / "runs/two/metrics.jsonl").read_text().splitlines()]
+    assert sum("eval/success_mean" in row for row in rows) == 3
+    resumed = torchrun(
+        ["-m", "seqrl", "train", "--config", "bc.json", "--debug", "--name", "two", "--resume", *arguments,
+         "--set", "train.num_epochs=3"], tmp_path,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    assert (tmp_path / "runs/two/checkpoints/last").read_text().strip() == "epoch_000003"

@@ -1,0 +1,306 @@
+"""The command line as a user meets it: every mistake ends in a message and exit 2, and loses nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from seqrl.scripts import collect_dataset, doctor, generate_config_templates, get_dataset_info, run_trained_agent, train
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = str(ROOT / "examples" / "filtered_bc_plugin.py")
+TINY = [
+    "--debug",
+    "--set", "env.kwargs.corridor_length=4",
+    "--set", "train.window_steps=5",
+    "--set", "train.data.0.episodes=12",
+    "--set", "algo.sequence_encoder.d_model=16",
+    "--set", "algo.sequence_encoder.d_ff=16",
+    "--set", "experiment.report.animation_episodes=1",
+]  # fmt: skip
+
+
+def run(main, arguments, capsys):
+    """Return exit code, stdout and stderr of a script, called in this process."""
+    code = main([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One tiny run that several tests read."""
+    where = tmp_path_factory.mktemp("trained")
+    assert train.main(["--config", "bc.json", *TINY, "--set", f"experiment.output_dir={where}", "--name", "r"]) == 0
+    return where / "r"
+
+
+def test_a_run_leaves_what_it_promises(trained):
+    assert {p.name for p in trained.iterdir()} >= {"config.json", "metrics.jsonl", "tb", "checkpoints", "report.html"}
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    names = {name for row in rows for name in row}
+    assert {"loss/total", "valid/total", "eval/success_mean", "eval/success_mean_low", "time/data_wait_share"} <= names
+    assert (trained / "checkpoints" / "last").read_text().strip() == "epoch_000002"
+    assert "data:image/gif;base64" in (trained / "report.html").read_text()
+    assert not list(trained.rglob("*.tmp"))
+    assert not list(trained.rglob("*.pkl"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["train.batchsize=3"], [r"train.batchsize", "did you mean 'batch_size'?"]),
+        (["train.batch_size=many"], ["train.batch_size", "got 'many'"]),
+        (["train.batch_size=0"], ["train.batch_size", "must be > 0, got 0"]),
+        (["algo.optimizer.learning_rate=-1", "trian.seed=1"], ["2 problems", "must be > 0", "did you mean 'train'?"]),
+        (["algo.sequence_encoder.type=gruu"], ["unknown sequence encoder 'gruu'", "did you mean 'gru'?"]),
+        (["algo.sequence_encoder.num_heads=7"], ["num_heads 7 does not divide d_model 16"]),
+        (["algo_name=bcc"], ["unknown algorithm 'bcc'", "did you mean 'bc'?"]),
+        (["train.seed"], ["must have the form key.subkey=value"]),
+        (["train.data.5.episodes=3"], ["'5' is not an index of a list of 1"]),
+        (["algo.distribution.type=tanh_gaussian"], ["cannot represent Discrete(4)", "categorical"]),
+        (["env.id=seqrl/TMazePasive-v0"], ["did you mean 'seqrl/TMazePassive-v0'?"]),
+        (["observation.keys=[\"ob\"]"], ["observation.keys: ob not in the data, which has obs"]),
+        (["train.device=cuda:77"], ["train.device"]),
+        (["train.data=[]"], ["train.data: is required"]),
+        (["train.data=[{\"path\":\"a\",\"scripted\":\"b\"}]"], ["exactly one of 'path' and 'scripted'"]),
+        (["env.kwargs={}", "train.data=[{\"scripted\":\"CartPole-v1\"}]"], ["no scripted expert", "TMazePassive"]),
+    ],
+)  # fmt: skip
+def test_bad_settings(settings, expected, folder, capsys):
+    arguments = [a for s in settings for a in ("--set", s)]
+    code, _, err = run(train.main, ["--config", "bc.json", *TINY, *arguments], capsys)
+    assert code == 2
+    for text in expected:
+        assert text in err
+    assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "give --config FILE"),
+        (["--config", "bcc.json"], "did you mean 'bc.json'?"),
+        (["--algo", "bcq"], "unknown algorithm 'bcq'"),
+        (["--config", "bc.json", "--dataset", "nowhere.hdf5"], "'nowhere.hdf5' does not exist"),
+        (["--config", "bc.json", "--plugin", "nowhere.py"], "'nowhere.py' does not exist"),
+        (["--config", "bc.json", "--plugin", "no_such_module"], "neither a .py file nor an importable module"),
+        (["--config", "bc.json", "--resume"], "nothing to resume"),
+    ],
+)
+def test_bad_arguments(arguments, expected, folder, capsys):
+    code, _, err = run(train.main, arguments, capsys)
+    assert code == 2
+    assert expected in err
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"algo_name": "bc", "train": 3}', "{}", "\ufeff{}"])
+def test_bad_config_files(content, folder, capsys):
+    (folder / "c.json").write_text(content)
+    code, _, err = run(train.main, ["--config", "c.json"], capsys)
+    assert code == 2
+    assert "c.json" in err
+
+
+@pytest.mark.parametrize("damage", ["not hdf5", "truncated", "no data", "no actions", "lengths", "nan"])
+def test_broken_datasets(damage, folder, capsys):
+    file = folder / "d.hdf5"
+    with h5py.File(file, "w") as f:
+        demo = f.create_group("data/demo_0" if damage != "no data" else "dta/demo_0")
+        demo["obs/x"] = np.zeros((5, 2), np.float32)
+        if damage != "no actions":
+            demo["actions"] = np.zeros((4 if damage == "lengths" else 5, 1), np.float32)
+        demo["rewards"] = np.full(5, np.nan if damage == "nan" else 0.0, np.float32)
+    if damage == "not hdf5":
+        file.write_bytes(b"not hdf5 at all" * 10)
+    if damage == "truncated":
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    code, _, err = run(train.main, ["--algo", "bc", "--dataset", file, "--debug"], capsys)
+    assert code == 2
+    assert "d.hdf5" in err or "non-finite" in err
+    assert not (folder / "runs").exists()
+
+
+def test_an_existing_folder_is_kept(trained, capsys):
+    where = ["--set", f"experiment.output_dir={trained.parent}", "--name", trained.name]
+    before = sorted((p, p.stat().st_mtime_ns) for p in trained.rglob("*"))
+    code, _, err = run(train.main, ["--config", "bc.json", *TINY, *where], capsys)
+    assert code == 2
+    assert all(word in err for word in ("exists", "--resume", "--overwrite", "--name"))
+    assert sorted((p, p.stat().st_mtime_ns) for p in trained.rglob("*")) == before
+
+
+def test_a_folder_that_is_no_run_is_never_overwritten(folder, capsys):
+    (folder / "runs" / "precious").mkdir(parents=True)
+    (folder / "runs" / "precious" / "thesis.txt").write_text("years")
+    code, _, err = run(train.main, ["--config", "bc.json", *TINY, "--name", "precious", "--overwrite"], capsys)
+    assert code == 2
+    assert "not the folder of a run" in err
+    assert (folder / "runs" / "precious" / "thesis.txt").read_text() == "years"
+
+
+def test_print_config_round_trip(folder, capsys):
+    code, out, _ = run(train.main, ["--config", "bc.json", "--set", "train.seed=7", "--print-config"], capsys)
+    assert code == 0
+    (folder / "again.json").write_text(out)
+    _, again, _ = run(train.main, ["--config", "again.json", "--print-config"], capsys)
+    assert json.loads(again) == json.loads(out)
+    assert json.loads(out)["train"]["seed"] == 7
+
+
+def test_another_component_type_says_what_it_drops(folder, capsys):
+    arguments = ["--config", "bc.json", "--set", "algo.sequence_encoder.type=gru", "--print-config"]
+    code, out, err = run(train.main, arguments, capsys)
+    assert code == 0
+    assert "drops algo.sequence_encoder.{d_ff, d_model, num_heads, num_layers}" in err
+    assert json.loads(out)["algo"]["sequence_encoder"]["d_hidden"] == 256
+
+
+def test_resume_equals_the_uninterrupted_run(folder, capsys):
+    """Two epochs and two more give the weights, metrics and scores of four, bit for bit."""
+    base = ["--config", "bc.json", *TINY]
+    assert train.main([*base, "--set", "train.num_epochs=4", "--name", "whole"]) == 0
+    assert train.main([*base, "--set", "train.num_epochs=2", "--name", "parts"]) == 0
+    assert train.main([*base, "--set", "train.num_epochs=4", "--name", "parts", "--resume"]) == 0
+    whole, parts = (folder / "runs" / name for name in ("whole", "parts"))
+    for name in ("model.safetensors", "training_state/optimizer.safetensors"):
+        both = [(p / "checkpoints" / "epoch_000004" / name).read_bytes() for p in (whole, parts)]
+        assert both[0] == both[1]
+
+    def rows(path):
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in lines]
+
+    assert rows(whole) == rows(parts)
+    code, _, err = run(train.main, [*base, "--name", "parts", "--resume", "--set", "train.batch_size=3"], capsys)
+    assert code == 2
+    assert "train.batch_size  was 24, now 3" in err
+
+
+def test_plugin_algorithm_trains_resumes_and_deploys(folder, capsys):
+    base = ["--config", "bc.json", *TINY, "--plugin", PLUGIN, "--set", "algo_name=filtered_bc", "--name", "f"]
+    assert train.main(base) == 0
+    assert train.main([*base, "--resume", "--set", "train.num_epochs=3"]) == 0
+    agent = folder / "runs" / "f"
+    code, out, _ = run(run_trained_agent.main, ["--agent", agent, "--n-rollouts", 4, "--plugin", PLUGIN], capsys)
+    assert code == 0
+    assert "eval/success_mean" in out
+
+
+def test_a_checkpoint_never_imports_its_plugins(folder, capsys):
+    """In a fresh process the plug-in that a checkpoint names is not imported; the message says how to allow it."""
+    plugin = folder / "evil.py"
+    plugin.write_text(Path(PLUGIN).read_text().replace("filtered_bc", "evil_bc"))
+    base = ["--config", "bc.json", *TINY, "--plugin", str(plugin), "--set", "algo_name=evil_bc", "--name", "e"]
+    assert train.main(base) == 0
+    plugin.write_text(f"open({str(folder / 'executed')!r}, 'w').write('!')\n")
+    command = [sys.executable, "-m", "seqrl", "run-trained-agent", "--agent", "runs/e"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "evil.py" in done.stderr
+    assert "--plugin" in done.stderr
+    assert not (folder / "executed").exists()
+
+
+def test_run_trained_agent(trained, folder, capsys):
+    arguments = ["--agent", trained, "--n-rollouts", 6, "--num-envs", 3, "--seed", 3, "--json"]
+    code, out, _ = run(
+        run_trained_agent.main, [*arguments, "--dataset-path", "d.hdf5", "--video-path", "v/x.gif"], capsys
+    )
+    assert code == 0
+    assert json.loads(out)["eval/episodes"] == 6
+    assert (folder / "v" / "x.gif").read_bytes()[:3] == b"GIF"
+    assert json.loads(run(run_trained_agent.main, arguments, capsys)[1]) == json.loads(out)
+    code, out, _ = run(get_dataset_info.main, ["--dataset", "d.hdf5", "--json", "--verify"], capsys)
+    assert code == 0
+    assert json.loads(out)["trajectories"] == 6
+    with h5py.File(folder / "d.hdf5") as f:
+        assert f["data/demo_0/obs/obs"].shape[1:] == (4,)
+
+
+@pytest.mark.parametrize("agent", ["nowhere", "checkpoints/best_nothing"])
+def test_missing_checkpoint(agent, trained, capsys):
+    code, _, err = run(run_trained_agent.main, ["--agent", trained / agent], capsys)
+    assert code == 2
+    assert "does not exist" in err
+
+
+def test_collect_dataset_then_train_on_it(folder, capsys):
+    collect = ["--env", "seqrl/TMazeActive-v0", "--env-kwargs", '{"corridor_length": 3}', "--episodes", 10]
+    code, out, _ = run(collect_dataset.main, [*collect, "--output", "a.hdf5"], capsys)
+    assert code == 0
+    assert "wrote 10 episodes" in out
+    code, _, err = run(collect_dataset.main, [*collect, "--output", "a.hdf5"], capsys)
+    assert code == 2
+    assert "--overwrite" in err
+    filters = '[{"path": "a.hdf5", "filter_key": "train", "valid_filter_key": "valid"}]'
+    settings = ["--set", f"train.data={filters}", "--set", "train.window_steps=8", "--set", "algo.actor.d_hidden=8"]
+    assert train.main(["--algo", "bc", "--debug", *settings, "--name", "from_file"]) == 0
+    rows = [json.loads(line) for line in (folder / "runs/from_file/metrics.jsonl").read_text().splitlines()]
+    assert any("eval/success_mean" in row for row in rows)
+    code, _, err = run(
+        train.main, ["--algo", "bc", "--set", 'train.data=[{"path":"a.hdf5","filter_key":"tain"}]'], capsys
+    )
+    assert code == 2
+    assert "no filter key 'tain'; it has: train, valid" in err
+
+
+def test_generate_config_templates(folder, capsys):
+    code, _, _ = run(generate_config_templates.main, ["--output", "t"], capsys)
+    assert code == 0
+    defaults = json.loads((folder / "t" / "bc_defaults.json").read_text())
+    assert defaults["algo"]["sequence_encoder"]["type"] == "transformer"
+    assert json.loads((folder / "t" / "bc_schema.json").read_text())["properties"]["train"]
+    assert (folder / "t" / "bc.json").exists()
+
+
+def test_doctor(capsys):
+    code, out, _ = run(doctor.main, ["--json"], capsys)
+    report = json.loads(out)
+    assert code == 0
+    assert report["packages"]["torch"] != "MISSING"
+    assert report["devices"]["cpu"]
+
+
+def test_help_is_quick_and_lists_every_script():
+    def best_of(command, n=3):
+        import time
+
+        times = []
+        for _ in range(n):
+            begin = time.perf_counter()
+            done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+            times.append(time.perf_counter() - begin)
+        return min(times), done.stdout
+
+    seconds, text = best_of(["-m", "seqrl", "train", "--help"])
+    assert seconds < 0.6 * SLOW_MACHINE
+    assert "--print-config" in text
+    _, text = best_of(["-m", "seqrl"], 1)
+    scripts = {p.stem.replace("_", "-") for p in (ROOT / "seqrl" / "scripts").glob("[a-z]*.py")}
+    assert all(f"  {name} " in text for name in scripts)
+    assert len(scripts) >= 6
+
+
+SLOW_MACHINE = 2.0
+"""Allowance for the other test process that runs at the same time; alone the command takes 0.3 s."""
+
+
+def test_unknown_command(capsys):
+    from seqrl.__main__ import main
+
+    code, _, err = run(main, ["trian"], capsys)
+    assert code == 2
+    assert "did you mean 'train'?" in err

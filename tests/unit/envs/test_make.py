@@ -1,0 +1,107 @@
+"""From ids and callables to environments, and what is said when that fails."""
+
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from seqrl.core.errors import EnvError, SeqrlError
+from seqrl.envs import BatchedEnv, make_batched_env, make_env, make_expert
+from seqrl.envs.builtin import builtin_env_ids, register_builtin_envs
+from seqrl.envs.make import env_maker
+
+PASSIVE = "seqrl/TMazePassive-v0"
+
+
+def test_arguments_reach_the_environment():
+    env = make_env(PASSIVE, {"corridor_length": 9})
+    assert env.unwrapped.time_limit == 10
+    assert make_env(PASSIVE, render_mode="rgb_array").render_mode == "rgb_array"
+
+
+def test_max_episode_steps_truncates():
+    env = make_env(PASSIVE, {"corridor_length": 9}, max_episode_steps=3)
+    env.reset(seed=0)
+    assert [env.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize("wrong", ["seqrl/TMazePasive-v0", "seqrl/TMazepassive-v0"])
+def test_unknown_id_names_the_nearest(wrong):
+    with pytest.raises(EnvError, match=r"did you mean 'seqrl/TMazePassive-v0'\?") as caught:
+        make_env(wrong)
+    assert repr(wrong) in str(caught.value)
+
+
+@pytest.mark.parametrize("env_id", ["not_installed_anywhere:Maze-v0", "gym_of_nothing/Thing-v0", "", "a/b/c"])
+def test_id_that_leads_nowhere_is_an_env_error(env_id):
+    with pytest.raises(EnvError, match="environment"):
+        make_env(env_id)
+
+
+def test_unknown_argument_is_an_env_error_that_names_it():
+    with pytest.raises(EnvError, match="corridor_lenght") as caught:
+        make_env(PASSIVE, {"corridor_lenght": 3})
+    assert PASSIVE in str(caught.value)
+    assert isinstance(caught.value, SeqrlError)
+
+
+def test_argument_of_the_wrong_type_is_an_env_error():
+    with pytest.raises(EnvError, match="corridor_length"):
+        make_env(PASSIVE, {"corridor_length": "long"})
+
+
+def test_maker_survives_pickling():
+    maker = pickle.loads(pickle.dumps(env_maker(PASSIVE, {"corridor_length": 4}, max_episode_steps=2)))
+    assert maker().unwrapped.time_limit == 5
+
+
+def test_maker_does_not_share_its_arguments():
+    kwargs = {"corridor_length": 4}
+    maker = env_maker(PASSIVE, kwargs)
+    kwargs["corridor_length"] = 40
+    assert maker().unwrapped.time_limit == 5
+
+
+def test_callable_that_makes_one_environment_is_called_per_row():
+    made = []
+
+    def maker():
+        made.append(gym.make(PASSIVE, corridor_length=2))
+        return made[-1]
+
+    env = make_batched_env(maker, 3)
+    assert env.num_envs == 3
+    assert len({id(e) for e in env.env.envs}) == 3
+
+
+def test_list_of_callables_makes_different_rows():
+    env = make_batched_env([env_maker(PASSIVE, {"corridor_length": n}) for n in (2, 5)], 2)
+    env.reset(seed=0)
+    right = np.eye(4, dtype=np.float32)[[0, 0]]
+    steps = [env.step(right) for _ in range(3)]
+    assert [s.done.tolist() for s in steps] == [[False, False], [False, False], [True, False]]
+
+
+def test_callable_that_makes_a_vector_environment_is_used_as_it_is():
+    native = SyncVectorEnv([env_maker(PASSIVE)] * 5)
+    env = make_batched_env(lambda: native, 2)
+    assert isinstance(env, BatchedEnv)
+    assert env.env is native
+    assert env.num_envs == 5
+
+
+def test_builtin_environments_are_registered_once():
+    register_builtin_envs()
+    assert builtin_env_ids() == ["seqrl/TMazeActive-v0", "seqrl/TMazePassive-v0"]
+    assert all(env_id in gym.registry for env_id in builtin_env_ids())
+
+
+def test_expert_of_an_environment_without_one():
+    with pytest.raises(EnvError, match=r"CartPole-v1.*seqrl/TMazeActive-v0, seqrl/TMazePassive-v0"):
+        make_expert("CartPole-v1")
+
+
+def test_expert_of_an_id_with_its_module():
+    assert make_expert(f"seqrl.envs:{PASSIVE}")(np.array([1, 0, 0, -1], np.float32)) == 0

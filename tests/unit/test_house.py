@@ -1,0 +1,55 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "seqrl").rglob("*.py"))
+ALLOWED_LONG_FILES: set[str] = set()
+ALLOWED_LONG_FUNCTIONS: set[str] = set()
+"""Only ever shrink."""
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_size(file):
+    text = file.read_text()
+    name = file.relative_to(ROOT).as_posix()
+    assert text.count("\n") <= 500 or name in ALLOWED_LONG_FILES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 60 or f"{name}:{node.name}" in ALLOWED_LONG_FUNCTIONS, node.name
+
+
+def test_median_file_is_short():
+    lengths = sorted(p.read_text().count("\n") for p in SOURCES if p.name != "__init__.py")
+    assert lengths[len(lengths) // 2] <= 150
+
+
+def test_example_plugin_is_short():
+    assert (ROOT / "examples" / "filtered_bc_plugin.py").read_text().count("\n") <= 60
+
+
+def test_every_extra_is_declared():
+    declared = (ROOT / "setup.py").read_text()
+    for extra in [
+        "mujoco",
+        "box2d",
+        "minigrid",
+        "popgym",
+        "atari",
+        "metaworld",
+        "gymnax",
+        "minari",
+        "flash",
+        "mamba",
+        "wandb",
+        "video",
+        "onnx",
+        "docs",
+        "test",
+        "dev",
+    ]:
+        assert re.search(rf'"{extra}"\]? ?[:=]', declared), extra
