@@ -1,8 +1,8 @@
 """Windows per second out of three ways to keep trajectories: seqrl's store, npz files, HDF5 held open.
 
 Windows of 128 transitions of 32 float32 features, in batches of 64, drawn uniformly from trajectories of 1,000 and
-10,000 steps; about 100 MB of observations in each, in the page cache. The three take turns in every repeat, and the
-median is reported. The store also collates whole training batches (actions, rewards, flags, masks, tensors), which
+10,000 steps; about 100 MB of observations in each, in the page cache. All take turns in every repeat, and the median
+is reported. The store also collates whole training batches (actions, rewards, flags, masks, tensors), which
 the other two do not: that rate stands in a column of its own.
 """
 
@@ -24,6 +24,7 @@ from seqrl.core.types import Trajectory
 from seqrl.data import SequenceDataset, Source, Store, StoreInfo, StoreWriter
 
 WINDOW, WIDTH, BATCH = 128, 32, 64
+LENGTHS = (1_000, 10_000)
 
 
 def make_trajectory(steps: int, rng: np.random.Generator) -> Trajectory:
@@ -102,21 +103,28 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="per measurement")
     parser.add_argument("--total", type=int, default=800_000, help="transitions per form")
     args = parser.parse_args()
-    rows, medians = [], {}
-    for steps in (1_000, 10_000):
-        with tempfile.TemporaryDirectory() as name:
-            number = write_all(Path(name), steps, args.total)
-            forms = readers(Path(name), steps, number)
-            rates: dict[str, list[float]] = {form: [] for form in forms}
-            for _ in range(args.repeats):
-                for form, draw in forms.items():
-                    rates[form].append(windows_per_second(draw, args.seconds))
-        medians[steps] = {form: statistics.median(r) for form, r in rates.items()}
-        npz = medians[steps]["npz, whole files"]
-        rows += [
-            {"steps per trajectory": steps, "form": form, "windows/s": f"{rate:,.0f}", "x npz": f"{rate / npz:.1f}"}
-            for form, rate in medians[steps].items()
-        ]
+    with tempfile.TemporaryDirectory() as name:
+        forms = {}
+        for steps in LENGTHS:
+            folder = Path(name) / str(steps)
+            folder.mkdir()
+            number = write_all(folder, steps, args.total)
+            forms |= {(steps, form): draw for form, draw in readers(folder, steps, number).items()}
+        rates: dict[tuple[int, str], list[float]] = {key: [] for key in forms}
+        for _ in range(args.repeats):
+            for key, draw in forms.items():
+                rates[key].append(windows_per_second(draw, args.seconds))
+    medians = {steps: {form: statistics.median(r) for (n, form), r in rates.items() if n == steps} for steps in LENGTHS}
+    rows = [
+        {
+            "steps per trajectory": f"{steps:,}",
+            "form": form,
+            "windows/s": f"{rate:,.0f}",
+            "x npz": f"{rate / medians[steps]['npz, whole files']:.1f}",
+        }
+        for steps in LENGTHS
+        for form, rate in medians[steps].items()
+    ]
     print(table(rows))
     growth = medians[1_000]["store"] / medians[10_000]["store"]
     print(f"\nstore, cost at 10,000 steps over cost at 1,000 steps: {growth:.2f}")

@@ -59,6 +59,13 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.path / name}: not readable ({error})") from error
 
+    def json_object(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file of the checkpoint that has to be an object."""
+        value = self.json(name)
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{self.path / name}: must be a JSON object, got {str(value)[:60]}")
+        return value
+
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Return the tensors of a safetensors file of the checkpoint."""
         try:
@@ -72,12 +79,12 @@ class Checkpoint:
         Raises:
             CheckpointError: If the checkpoint holds weights only.
         """
-        if _STATE not in self.card["files"]:
+        if not {_STATE, _OPTIMIZER} <= self.card["files"].keys():
             raise CheckpointError(f"{self.path} holds weights only, so a run cannot be resumed from it")
         tensors = self.tensors(_OPTIMIZER)
         generators = {k[10:]: v for k, v in tensors.items() if k.startswith("generator/")}
         optimizer = {k[10:]: v for k, v in tensors.items() if k.startswith("optimizer/")}
-        return TrainingState(optimizer, self.json(_STATE), generators)
+        return TrainingState(optimizer, self.json_object(_STATE), generators)
 
 
 # ---------------------------------------------------------------------------------------------- writing
@@ -166,7 +173,7 @@ def _follow(pointer: Path) -> Path:
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{pointer} is not a checkpoint pointer ({error})") from error
     target = pointer.parent / name
-    if not name or len(name) > 200 or Path(name).name != name or not (target / _CARD).is_file():
+    if not name or len(name) > 200 or name in (".", "..") or Path(name).name != name or not (target / _CARD).is_file():
         raise CheckpointError(f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}")
     return target
 
@@ -178,16 +185,19 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         CheckpointError: If a file is missing or altered, or the format is another one.
     """
     folder = find_checkpoint(path)
-    card = Checkpoint(folder, {}).json(_CARD)
-    if not isinstance(card, dict) or card.get("format_version") != FORMAT_VERSION:
-        version = card.get("format_version") if isinstance(card, dict) else None
+    card = Checkpoint(folder, {}).json_object(_CARD)
+    if (version := card.get("format_version")) != FORMAT_VERSION:
         raise CheckpointError(f"{folder / _CARD}: checkpoint format {version!r}; this seqrl reads {FORMAT_VERSION}")
     files = card.get("files")
     needed = {"config.json", "spaces.json", _MODEL}
     if not isinstance(files, dict) or not needed <= files.keys():
         raise CheckpointError(f"{folder / _CARD}: does not list {', '.join(sorted(needed))}")
+    if not isinstance(card.get("algo_name"), str):
+        raise CheckpointError(f"{folder / _CARD}: does not name its algorithm")
     for name, expected in files.items():
         file = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CheckpointError(f"{folder / _CARD}: lists {name!r}, which is not in the checkpoint")
         if not file.is_file():
             raise CheckpointError(f"{folder}: the file {name} is missing")
         if sha256_of(file) != expected:
@@ -217,7 +227,9 @@ def config_from_checkpoint(path: str | Path, *, plugins: Iterable[str] = ()) -> 
 def _config(checkpoint: Checkpoint) -> BaseConfig:
     try:
         return config_factory(
-            str(checkpoint.card["algo_name"]), checkpoint.json("config.json"), str(checkpoint.path / "config.json")
+            str(checkpoint.card["algo_name"]),
+            checkpoint.json_object("config.json"),
+            str(checkpoint.path / "config.json"),
         )
     except (RegistryError, ConfigError) as error:
         if needed := checkpoint.card.get("plugins"):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from seqrl.configs.overrides import refuse_constant
 from seqrl.configs.section import Section, build_section
 from seqrl.configs.sections.run import EnvSection, ExperimentSection, ObservationSection, TrainSection
 from seqrl.core.errors import ConfigError, did_you_mean
@@ -103,9 +104,9 @@ def read_config_values(path: str) -> dict[str, Any]:
             f"{path}: no such file{did_you_mean(path, legal) or ';'} packaged templates: {', '.join(legal)}"
         )
     try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+        values = json.loads(text, parse_constant=refuse_constant)
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must be a JSON object, got {type(values).__name__}")
     return values

@@ -31,9 +31,18 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
 
 def _parse(raw: str) -> Any:
     try:
-        return json.loads(raw)
-    except json.JSONDecodeError:
+        return json.loads(raw, parse_constant=refuse_constant)
+    except ValueError:
         return raw
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and infinities, which Python's JSON reader would take and no JSON file can hold.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"{name} is not JSON")
 
 
 def _descend(node: Any, keys: list[str], text: str) -> Any:
@@ -50,7 +59,8 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
         parent[_index(parent, last, ".".join(keys))] = value
         return []
     gone = []
-    if last == "type" and parent.get("type") != value:
+    is_component = last == "type" and not any(key.endswith("kwargs") for key in keys)
+    if is_component and parent.get("type") != value:
         gone = sorted(k for k in parent if k != "type")
         parent.clear()
     parent[last] = value
@@ -59,6 +69,6 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
 
 
 def _index(items: list[Any], key: str, text: str) -> int:
-    if not key.isdigit() or int(key) >= len(items):
+    if not (key.isascii() and key.isdecimal()) or int(key) >= len(items):
         raise ConfigError(f"--set {text}: {key!r} is not an index of a list of {len(items)}")
     return int(key)

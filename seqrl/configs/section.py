@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.registry import Registry
@@ -18,7 +18,19 @@ from seqrl.core.registry import Registry
 class Section(BaseModel):
     """Base of all sections: unknown keys and ill-typed assignments are errors."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", strict=True, validate_assignment=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign a field; a value that is refused leaves the old one."""
+        before = self.__dict__.get(name)
+        try:
+            super().__setattr__(name, value)
+        except ValidationError:
+            if name in self.__dict__:
+                self.__dict__[name] = before
+            raise
 
     def options(self) -> dict[str, Any]:
         """Return the fields of a component's section as keyword arguments for its class (all but ``type``)."""
@@ -43,6 +55,15 @@ class Component:
             raise ConfigError(self.registry.unknown(name))
         section = _derived_section(name, self.registry.get(name))
         self.registry.register_section(name)(section)
+        return section
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """Accept only sections of registered components, also on assignment."""
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, section: Section) -> Section:
+        if type(section) not in self.registry.sections.values():
+            raise ValueError(f"must be the section of a {self.registry.kind}, got {type(section).__name__}")
         return section
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:

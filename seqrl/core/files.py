@@ -33,10 +33,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, keep_existing: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well, and vanishes when it does not.
 
-    An existing ``path`` is replaced only at the very end; readers never see a half-written folder.
+    An existing ``path`` is replaced only at the very end; readers never see a half-written folder. With
+    ``keep_existing``, a ``path`` that another process has made in the meantime stays, and the new folder vanishes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -46,16 +47,30 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
-        if path.exists():
-            old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
-            os.replace(path, old)
-            os.replace(temporary, path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(temporary, path)
+        _rename_folder(temporary, path, keep_existing=keep_existing)
         _sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
+    if not path.exists() or keep_existing:
+        try:
+            os.replace(temporary, path)
+            return
+        except OSError:
+            if not path.exists():
+                raise
+            if keep_existing:
+                return
+    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    os.replace(path, old)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def sha256_of(path: Path) -> str:

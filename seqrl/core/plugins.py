@@ -56,6 +56,6 @@ def _load_module(name: str) -> None:
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise ConfigError(f"plug-in {name!r} is neither a .py file nor an importable module") from error
         raise

@@ -43,7 +43,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
             "dtype": str(space.dtype),
         }
     if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "shape": list(space.shape)}
+        return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
     if isinstance(space, spaces.Dict):
         return {"type": "Dict", "spaces": {k: space_to_json(v) for k, v in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -61,7 +61,7 @@ def space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
     """
     try:
         return _space_from_json(value)
-    except (KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError, AttributeError) as error:
         raise DataError(f"not the JSON of a space ({error!r}): {str(value)[:200]}") from error
 
 
@@ -77,7 +77,7 @@ def _space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
         dtype = np.dtype(value["dtype"])
         return spaces.MultiDiscrete(np.array(value["nvec"]), dtype=dtype.type, start=np.array(value["start"]))
     if kind == "MultiBinary":
-        return spaces.MultiBinary(value["shape"])
+        return spaces.MultiBinary(value["n"])
     if kind == "Dict":
         return spaces.Dict({k: _space_from_json(v) for k, v in value["spaces"].items()})
     if kind == "Tuple":
@@ -96,9 +96,8 @@ def _number_to_json(x: float) -> float | str:
 
 
 def _bounds_from_json(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    if isinstance(value, list):
-        return np.array([float(x) if isinstance(x, str) else x for x in value]).astype(dtype).reshape(shape)
-    return np.full(shape, float(value) if isinstance(value, str) else value, dtype=dtype)
+    values = value if isinstance(value, list) else [value] * math.prod(shape)
+    return np.array([float(x) if isinstance(x, str) else x for x in values], dtype=dtype).reshape(shape)
 
 
 # -------------------------------------------------------------------------------------- observations
@@ -135,26 +134,35 @@ def obs_specs(space: spaces.Space[Any]) -> dict[str, ObsSpec]:
 
 def flatten_obs(space: spaces.Space[Any], obs: Any) -> dict[str, np.ndarray]:
     """Return an observation (or a batch of them) as name -> array; categories are shifted to start at 0."""
-    flat = {}
-    for name, leaf in _leaves(space, ""):
-        value = obs
-        for part in name.split("/") if name != OBS_KEY or isinstance(space, spaces.Dict) else ():
-            value = value[int(part)] if isinstance(value, tuple) else value[part]
-        array = np.asarray(value)
-        if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
-            array = array - leaf.start
-        flat[name] = array.astype(leaf.dtype, copy=False)
-    return flat
+    return dict(_flat_items(space, obs, ""))
+
+
+def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[str, np.ndarray]]:
+    children = _children(space)
+    if children is not None:
+        return [item for key, sub in children for item in _flat_items(sub, obs[key], _joined(prefix, key))]
+    array = np.asarray(obs)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        array = array - space.start
+    return [(prefix or OBS_KEY, array.astype(space.dtype, copy=False))]
 
 
 def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Space[Any]]]:
-    if isinstance(space, spaces.Dict):
-        items = list(space.spaces.items())
-    elif isinstance(space, spaces.Tuple):
-        items = [(str(i), s) for i, s in enumerate(space.spaces)]
-    else:
+    children = _children(space)
+    if children is None:
         return [(prefix or OBS_KEY, space)]
-    return [leaf for key, sub in items for leaf in _leaves(sub, f"{prefix}/{key}" if prefix else str(key))]
+    return [leaf for key, sub in children for leaf in _leaves(sub, _joined(prefix, key))]
+
+
+def _children(space: spaces.Space[Any]) -> list[tuple[Any, spaces.Space[Any]]] | None:
+    """Return key -> space of a composite space, else None."""
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+
+
+def _joined(prefix: str, key: Any) -> str:
+    return f"{prefix}/{key}" if prefix else str(key)
 
 
 # ------------------------------------------------------------------------------------------- actions
@@ -192,6 +200,7 @@ class ActionCodec:
             self._start = space.start.ravel().astype(np.int64)
         elif isinstance(space, spaces.MultiBinary):
             self.kind, self.dtype = "binary", np.dtype(np.int8)
+            self._start = np.zeros(math.prod(self.shape), np.int64)
         elif isinstance(space, spaces.Box):
             self._init_box(space)
         else:
@@ -199,6 +208,7 @@ class ActionCodec:
                 f"action space {space!r} is not supported; supported are Discrete, MultiDiscrete, MultiBinary and Box"
             )
         self.dim = sum(self.factors) if self.kind == "categorical" else math.prod(self.shape)
+        self._sizes = np.asarray(self.factors or 2)
         self._offsets = np.cumsum([0, *self.factors[:-1]]) if self.factors else np.zeros(0, np.int64)
 
     def _init_box(self, space: spaces.Box) -> None:
@@ -217,36 +227,39 @@ class ActionCodec:
         Continuous values outside the bounds are clipped to them.
 
         Raises:
-            DataError: If a discrete action is not in the space.
+            DataError: If the shape is another one, or a discrete action is not in the space.
         """
         actions = np.asarray(actions)
         lead = actions.shape[: actions.ndim - len(self.shape)]
-        flat = actions.reshape(*lead, -1)
+        if actions.shape[len(lead) :] != self.shape:
+            raise DataError(f"actions of shape {actions.shape} do not end in the shape of {self.space!r}")
+        flat = actions.reshape((*lead, math.prod(self.shape)))
         if self.kind == "continuous":
             return np.clip((flat - self._center) / self._half, -1.0, 1.0).astype(np.float32)
-        if self.kind == "binary":
-            return flat.astype(np.float32)
         index = flat.astype(np.int64) - self._start
-        if index.size and ((index < 0).any() or (index >= np.asarray(self.factors)).any()):
-            raise DataError(f"an action is outside {self.space!r}: values from {flat.min()} to {flat.max()}")
+        legal = (index >= 0) & (index < self._sizes) & (index + self._start == flat)
+        if not legal.all():
+            raise DataError(f"an action is outside {self.space!r}: {flat[~legal.all(-1)][0].tolist()}")
+        if self.kind == "binary":
+            return index.astype(np.float32)
         encoded = np.zeros((*lead, self.dim), np.float32)
         np.put_along_axis(encoded, index + self._offsets, 1.0, axis=-1)
         return encoded
 
     def decode(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions ``(..., dim)`` as environment actions ``(..., *space.shape)``."""
-        lead = actions.shape[:-1]
+        shape = (*actions.shape[:-1], *self.shape)
         if self.kind == "continuous":
             scaled = np.clip(actions, -1.0, 1.0) * self._half + self._center
             if np.issubdtype(self.dtype, np.integer):
                 scaled = np.rint(scaled)
             values: np.ndarray = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
-            return values.astype(self.dtype).reshape(*lead, *self.shape)
+            return values.astype(self.dtype).reshape(shape)
         if self.kind == "binary":
-            return (actions > 0.5).astype(self.dtype).reshape(*lead, *self.shape)
+            return (actions > 0.5).astype(self.dtype).reshape(shape)
         parts = np.split(actions, self._offsets[1:], axis=-1)
         index = np.stack([part.argmax(-1) for part in parts], axis=-1) + self._start
-        return index.reshape(*lead, *self.shape).astype(self.dtype)
+        return index.reshape(shape).astype(self.dtype)
 
     def zeros(self, *lead: int) -> np.ndarray:
         """Return policy actions of zeros, the "previous action" of an episode's first step."""
@@ -259,9 +272,11 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     Floats mean a Box of [-1, 1] (robomimic's convention); a vector of integers means Discrete.
 
     Raises:
-        DataError: If float actions leave [-1, 1].
+        DataError: If float actions leave [-1, 1], or integers are negative.
     """
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
+        if actions.min(initial=0) < 0:
+            raise DataError(f"integer actions reach {actions.min()}, but a Discrete action is at least 0")
         return spaces.Discrete(int(actions.max()) + 1)
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
         raise DataError(

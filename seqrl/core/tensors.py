@@ -87,7 +87,8 @@ class SeqBatch:
     def to_mapping(self) -> dict[str, Any]:
         """Return the dict batch that robomimic users know.
 
-        ``obs`` and ``next_obs`` hold the T inputs before and after each action; ``pad_mask`` is ``(B, T, 1)``.
+        ``obs`` and ``next_obs`` hold the T inputs before and after each action; ``pad_mask`` is ``(B, T, 1)``; ``goal``
+        and ``action_mask``, where there are any, belong to the T + 1 inputs.
         """
         return {
             "obs": {k: v[:, :-1] for k, v in self.inputs.obs.items()},
@@ -100,6 +101,8 @@ class SeqBatch:
             "step": self.inputs.step[:, 0],
             "prev_action": self.inputs.prev_action[:, 0],
             "prev_reward": self.inputs.prev_reward[:, 0],
+            **({"goal": self.inputs.goal} if self.inputs.goal else {}),
+            **({"action_mask": self.inputs.action_mask} if self.inputs.action_mask is not None else {}),
         }
 
     @classmethod
@@ -114,6 +117,9 @@ class SeqBatch:
             DataError: If ``obs`` or ``actions`` is missing.
         """
         missing = [k for k in ("obs", "actions") if k not in batch]
+        missing += [
+            f"next_obs/{k}" for k in batch.get("obs", ()) if batch.get("next_obs") and k not in batch["next_obs"]
+        ]
         if missing:
             raise DataError(f"batch lacks {', '.join(missing)}; it has {', '.join(map(str, batch))}")
         actions = torch.as_tensor(batch["actions"]).float()
@@ -126,6 +132,7 @@ class SeqBatch:
             prev_action=_shifted(actions, batch.get("prev_action")),
             prev_reward=_shifted(rewards, batch.get("prev_reward")),
             step=_first_step(batch, num).unsqueeze(1) + torch.arange(steps + 1),
+            action_mask=None if batch.get("action_mask") is None else torch.as_tensor(batch["action_mask"]).bool(),
             goal={k: torch.as_tensor(v) for k, v in (batch.get("goal") or {}).items()},
         )
         return cls(

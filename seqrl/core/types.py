@@ -57,7 +57,8 @@ class Trajectory:
         Raises:
             DataError: That lists everything wrong.
         """
-        problems = [*self._shape_problems(), *self._value_problems()]
+        problems = self._shape_problems()
+        problems += self._nonfinite_problems() + ([] if problems else self._order_problems())
         if problems:
             raise DataError(f"trajectory of {self.env_name or 'unknown environment'}: " + "; ".join(problems))
         return self
@@ -65,27 +66,49 @@ class Trajectory:
     def _shape_problems(self) -> list[str]:
         steps = len(self)
         problems = [] if steps else ["it has no transition"]
-        expected: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
-        expected |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}
-        expected |= {k: (getattr(self, k), steps) for k in ("actions", "terminated", "truncated")}
+        arrays: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
+        arrays |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}
+        arrays |= {k: (getattr(self, k), steps) for k in ("actions", "rewards", "terminated", "truncated")}
         if self.action_mask is not None:
-            expected["action_mask"] = (self.action_mask, steps + 1)
-        problems += [f"{k} has {len(v)} rows, not {n}" for k, (v, n) in expected.items() if len(v) != n]
-        problems += [f"{k} is {getattr(self, k).dtype}, not bool" for k in ("terminated", "truncated")
-                     if getattr(self, k).dtype != np.bool_]  # fmt: skip
+            arrays["action_mask"] = (self.action_mask, steps + 1)
+        problems += [f"{k} has {len(v)} rows, not {n}" for k, (v, n) in arrays.items() if len(v) != n]
+        problems += [
+            f"{k} is of dtype {v.dtype}, not numbers" for k, (v, _) in arrays.items() if v.dtype.kind not in "biuf"
+        ]
+        flat = ("rewards", "terminated", "truncated")
+        problems += [f"{k} has shape {arrays[k][0].shape}, not (T,)" for k in flat if arrays[k][0].ndim != 1]
+        flags = [k for k in ("terminated", "truncated", "action_mask") if k in arrays]
+        problems += [f"{k} is {arrays[k][0].dtype}, not bool" for k in flags if arrays[k][0].dtype != np.bool_]
+        if self.start_step < 0:
+            problems.append(f"start_step is {self.start_step}, not at least 0")
+        if self.prev_action is not None and np.shape(self.prev_action) != self.actions.shape[1:]:
+            problems.append(f"prev_action has shape {np.shape(self.prev_action)}, not {self.actions.shape[1:]}")
         return problems
 
-    def _value_problems(self) -> list[str]:
+    def _nonfinite_problems(self) -> list[str]:
         arrays: dict[str, Any] = {f"obs/{k}": v for k, v in self.obs.items()}
-        arrays |= {"actions": self.actions, "rewards": self.rewards}
-        problems = [
+        arrays |= {f"goal/{k}": v for k, v in self.goal.items()}
+        arrays |= {"actions": self.actions, "rewards": self.rewards, "prev_reward": np.asarray([self.prev_reward])}
+        if self.prev_action is not None:
+            arrays["prev_action"] = np.asarray(self.prev_action)[None]
+        return [
             f"{k} has a non-finite value at step {int(np.argwhere(~np.isfinite(v))[0][0])}"
             for k, v in arrays.items()
             if np.issubdtype(v.dtype, np.floating) and not np.isfinite(v).all()
         ]
+
+    def _order_problems(self) -> list[str]:
+        problems = []
         ends = self.terminated | self.truncated
-        if len(ends) > 1 and ends[:-1].any():
+        if ends[:-1].any():
             problems.append(f"it goes on after its end at step {int(np.argmax(ends))}")
+        if self.action_mask is not None:
+            stuck: np.ndarray = ~np.any(self.action_mask.reshape(len(self) + 1, -1), axis=1)
+            stuck[1:] &= ~self.terminated
+            if stuck.any():
+                problems.append(
+                    f"action_mask has no legal action at input {int(np.argmax(stuck))}, which is not terminal"
+                )
         return problems
 
 

@@ -54,8 +54,22 @@ def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory])
         demo["rewards"] = trajectory.rewards
         demo["dones"] = trajectory.terminated.astype("int64")
         demo["truncated"] = trajectory.truncated.astype("int64")
+        _write_extras(demo, trajectory)
         total += len(trajectory)
     data.attrs["total"] = total
     for key, names in info.filters.items():
         file[f"mask/{key}"] = [name.encode() for name in names]
     return count
+
+
+def _write_extras(demo: h5py.Group, trajectory: Trajectory) -> None:
+    """Write what robomimic has no place for, where there is any."""
+    for key, values in trajectory.goal.items():
+        demo[f"goal/{key}"] = values
+    if trajectory.action_mask is not None:
+        demo["action_mask"] = trajectory.action_mask
+    if trajectory.start_step:
+        demo.attrs["start_step"] = trajectory.start_step
+        demo.attrs["prev_reward"] = trajectory.prev_reward
+        if trajectory.prev_action is not None:
+            demo["prev_action"] = trajectory.prev_action

@@ -32,7 +32,7 @@ def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
     path = cache_folder() / digest
     if not path.exists():
-        with new_folder(path) as temporary:
+        with new_folder(path, keep_existing=True) as temporary:
             build(temporary)
     return Store(path)
 
@@ -64,6 +64,9 @@ def open_store(path: str, options: dict[str, str] | None = None) -> Store:
         logger.info("reading %s (%.1f MB) into the cache", path, stat.st_size / 1e6)
         with READERS.get(suffix)(file, options) as (info, trajectories), StoreWriter(folder, info) as writer:
             for name, trajectory in trajectories:
-                writer.append(trajectory, name)
+                try:
+                    writer.append(trajectory, name)
+                except DataError as error:
+                    raise DataError(f"{path}: {error}") from error
 
     return cached_store(key, build)

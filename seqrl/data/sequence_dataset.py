@@ -64,6 +64,10 @@ class SequenceDataset:
         self._window = window
         self._padding = padding
         self._sample_by = sample_by
+        if missing := sorted(set(keys or ()) - set(obs_names(first))):
+            raise DataError(
+                f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(obs_names(first))}"
+            )
         unused = set() if keys is None else {f"obs/{k}" for k in obs_names(first)} - {f"obs/{k}" for k in keys}
         self._columns = [name for name in first.schema if name not in unused]
         self._codec = ActionCodec(first.info.action_space)
@@ -103,16 +107,19 @@ class SequenceDataset:
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:
         step = columns["step"]
-        prev_action = self._codec.encode(columns["prev_action"])
-        prev_action[step == 0] = 0.0
+        raw_action = columns["prev_action"]
+        begins = step[:, 0] == 0
+        raw_action[begins, 0] = raw_action[begins, 1]  # zeros, which need not be a legal action
+        prev_action = self._codec.encode(raw_action)
+        prev_action[begins, 0] = 0.0
         obs = {k[4:]: v for k, v in columns.items() if k.startswith("obs/")}
-        mask = columns.get("action_mask")
+        action_mask = _action_mask(columns)
         inputs = SeqInputs(
             obs={k: _tensor(v) for k, v in obs.items()},
             prev_action=torch.from_numpy(prev_action),
             prev_reward=torch.from_numpy(columns["prev_reward"]),
             step=torch.from_numpy(step),
-            action_mask=None if mask is None else torch.from_numpy(mask),
+            action_mask=None if action_mask is None else torch.from_numpy(action_mask),
             goal={k[5:]: _tensor(v) for k, v in columns.items() if k.startswith("goal/")},
         )
         return SeqBatch(
@@ -123,6 +130,17 @@ class SequenceDataset:
             truncated=torch.from_numpy(columns["truncated"][:, 1:]),
             mask=torch.from_numpy(columns["mask"]),
         )
+
+
+def _action_mask(columns: dict[str, np.ndarray]) -> np.ndarray | None:
+    """Return the mask, all-legal on padding and on terminal inputs, where no action is taken."""
+    mask = columns.get("action_mask")
+    if mask is None:
+        return None
+    free = columns["terminated"].copy()
+    free[:, 1:] |= ~columns["mask"]
+    legal: np.ndarray = mask | free[..., None]
+    return legal
 
 
 def obs_names(store: Store) -> list[str]:

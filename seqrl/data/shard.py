@@ -7,8 +7,10 @@ One set of row numbers therefore gathers a window from every column.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -75,7 +77,7 @@ class ShardWriter:
     """
 
     def __init__(self, area: Path, schema: Schema) -> None:
-        self.path = area / f"shard_{uuid.uuid4().hex[:16]}"
+        self.path = area / f"shard_{time.time_ns():020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
         self.num_bytes = 0
         self._schema = schema
         self._rows = 0
@@ -107,6 +109,12 @@ class ShardWriter:
         self._log.write(json.dumps(asdict(commit)).encode() + b"\n")
         self._log.flush()
 
+    def abandon(self) -> None:
+        """Close the files after an error, without trusting them any more."""
+        for file in [*self._files.values(), self._log]:
+            with contextlib.suppress(OSError):
+                file.close()
+
     def close(self) -> None:
         """Make everything durable."""
         for file in [*self._files.values(), self._log]:
@@ -123,8 +131,8 @@ class ShardReader:
         self._log_position = 0
         self._maps: dict[str, np.ndarray] = {}
 
-    def refresh(self) -> bool:
-        """Read log lines that have come since; return whether there were any."""
+    def refresh(self) -> list[Commit]:
+        """Read the log lines that have come since, and return them."""
         with open(self.path / "commits.jsonl", "rb") as file:
             file.seek(self._log_position)
             text = file.read()
@@ -132,15 +140,17 @@ class ShardReader:
         new = [self._parse(line) for line in whole.splitlines()]
         self.commits += new
         self._log_position += len(whole)
-        return bool(new)
+        return new
 
     def _parse(self, line: bytes) -> Commit:
         try:
             commit = Commit(**json.loads(line))
-            legal = commit.length > 0 and commit.row >= 0 and commit.start_step >= 0
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path / 'commits.jsonl'}: damaged line {line[:80]!r} ({error})") from error
-        if not legal:
+        numbers = (commit.row, commit.length, commit.start_step, commit.crc)
+        typed = all(type(n) is int for n in numbers) and type(commit.total_reward) in (int, float)
+        texts = isinstance(commit.env_name, str) and isinstance(commit.name, str)
+        if not (typed and texts) or commit.length < 1 or commit.row < 0 or commit.start_step < 0:
             raise DataError(f"{self.path / 'commits.jsonl'}: impossible line {line[:80]!r}")
         return commit
 
@@ -159,6 +169,8 @@ class ShardReader:
     def _map(self, name: str) -> np.ndarray:
         dtype, shape = self.schema[name]
         file = self.path / column_file(name)
+        if 0 in shape:
+            return np.zeros((self.num_rows, *shape), dtype)
         try:
             array = np.memmap(file, dtype, mode="r", shape=(self.num_rows, *shape))
         except (OSError, ValueError) as error:

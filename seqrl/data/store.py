@@ -15,7 +15,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.files import write_json
 from seqrl.core.spaces import space_from_json, space_to_json
 from seqrl.core.types import Trajectory
-from seqrl.data.shard import Schema, ShardReader, ShardWriter, trajectory_columns
+from seqrl.data.shard import Commit, Schema, ShardReader, ShardWriter, trajectory_columns
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 64 * 2**20
@@ -66,7 +66,7 @@ class StoreInfo:
         Raises:
             DataError: If it is of another format.
         """
-        version = value.get("format_version")
+        version = value.get("format_version") if isinstance(value, dict) else None
         if version != FORMAT_VERSION:
             raise DataError(f"{source}: store format {version!r}; this seqrl reads {FORMAT_VERSION}")
         try:
@@ -93,7 +93,7 @@ class StoreWriter:
         self._area = path / area
         self._shard_bytes = shard_bytes
         self._shard: ShardWriter | None = None
-        self._schema: Schema | None = None
+        self._schema: Schema | None = next((ShardReader(log.parent).schema for log in _logs(path)), None)
         self._area.mkdir(parents=True, exist_ok=True)
         if not (path / _FILE).exists():
             write_json(path / _FILE, info.to_json())
@@ -113,7 +113,12 @@ class StoreWriter:
         if self._shard is None or self._shard.num_bytes >= self._shard_bytes:
             self.close()
             self._shard = ShardWriter(self._area, schema)
-        self._shard.append(trajectory, columns, name)
+        try:
+            self._shard.append(trajectory, columns, name)
+        except BaseException:
+            self._shard.abandon()  # its columns may be of different lengths now; what is committed stays
+            self._shard = None
+            raise
 
     def close(self) -> None:
         """Make what was written durable."""
@@ -131,7 +136,7 @@ class StoreWriter:
 
 
 class Store:
-    """Reads a store. Trajectories are numbered in the order in which this reader found them.
+    """Reads a store. Trajectories are numbered in the order in which this reader found them, for good.
 
     Args:
         path: Folder of the store.
@@ -153,19 +158,17 @@ class Store:
             raise DataError(f"{path}: not a seqrl store ({error})") from error
         self.info = StoreInfo.from_json(value, str(file))
         self._shards: list[ShardReader] = []
+        self._commits: list[tuple[int, Commit]] = []
         self.refresh()
 
     def refresh(self) -> None:
         """Take in what has been committed since."""
         known = {s.path for s in self._shards}
-        for area in ("protected", "fifo"):
-            for log in sorted((self.path / area).glob("shard_*/commits.jsonl")):
-                if log.parent not in known:
-                    self._shards.append(ShardReader(log.parent))
-        for shard in self._shards:
-            shard.refresh()
+        self._shards += [ShardReader(log.parent) for log in _logs(self.path) if log.parent not in known]
+        for i, shard in enumerate(self._shards):
+            self._commits += [(i, commit) for commit in shard.refresh()]
         self._check_schemas()
-        commits = [(i, c) for i, s in enumerate(self._shards) for c in s.commits]
+        commits = self._commits
         self.shard = np.array([i for i, _ in commits], np.int64)
         self.row = np.array([c.row for _, c in commits], np.int64)
         self.length = np.array([c.length for _, c in commits], np.int64)
@@ -257,6 +260,11 @@ class Store:
             for commit, intact in shard.verify()
             if not intact
         ]
+
+
+def _logs(path: Path) -> list[Path]:
+    """Return the commit logs of a store, protected shards first, each area in the order of creation."""
+    return [log for area in ("protected", "fifo") for log in sorted((path / area).glob("shard_*/commits.jsonl"))]
 
 
 def _difference(expected: Schema, got: Schema) -> str:

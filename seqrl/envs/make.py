@@ -56,6 +56,9 @@ def make_batched_env(
             ``gymnasium.vector.VectorEnv`` (natively vectorised; it is used as it is).
         num_envs: How many; a natively vectorised environment brings its own number.
         vectorization: ``sync`` steps them in this process, ``async`` in one process each.
+
+    Raises:
+        EnvError: If a list does not have ``num_envs`` entries.
     """
     if callable(makers):
         first = makers()
@@ -64,6 +67,8 @@ def make_batched_env(
         first.close()
         makers = [makers] * num_envs
     makers = list(makers)
+    if len(makers) != num_envs:
+        raise EnvError(f"{len(makers)} environments were given for {num_envs} rows")
     if vectorization == "sync":
         return BatchedEnv(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
     methods = multiprocessing.get_all_start_methods()

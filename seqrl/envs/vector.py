@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import ActionCodec, flatten_obs
@@ -38,8 +38,7 @@ class BatchedEnv:
         self.observation_space = env.single_observation_space
         self.codec = ActionCodec(env.single_action_space)
         self._mode = _autoreset_mode(env)
-        default_name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        self._env_name = [default_name] * self.num_envs
+        self._env_name = _default_names(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._step = np.zeros(self.num_envs, np.int64)
 
@@ -59,7 +58,7 @@ class BatchedEnv:
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         done = terminated | truncated
         final: dict[str, np.ndarray] = {}
-        end_info = info
+        end_info, begin_info = info, None
         if self._mode is AutoresetMode.NEXT_STEP:
             is_first, self._ended = self._ended, done
         else:
@@ -67,10 +66,11 @@ class BatchedEnv:
             if done.any() and self._mode is AutoresetMode.SAME_STEP:
                 final, end_info = self._final_obs(obs, info, done), info.get("final_info", {})
             elif done.any():
-                final = self._flat(obs)
-                obs, info = self.env.reset(options={"reset_mask": done.copy()})
-                final = {k: v.copy() for k, v in final.items()}
-        return self._time_step(self._flat(obs), final, is_first, info, end_info, reward, terminated, truncated)
+                final = {k: v.copy() for k, v in self._flat(obs).items()}
+                obs, begin_info = self.env.reset(options={"reset_mask": done.copy()})
+        return self._time_step(
+            self._flat(obs), final, is_first, info, end_info, reward, terminated, truncated, begin_info or info
+        )
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame per environment."""
@@ -90,6 +90,7 @@ class BatchedEnv:
         reward: np.ndarray,
         terminated: np.ndarray,
         truncated: np.ndarray,
+        begin_info: dict[str, Any] | None = None,
     ) -> TimeStep:
         self._step = np.where(is_first, 0, self._step + 1)
         ended = terminated | truncated
@@ -102,7 +103,7 @@ class BatchedEnv:
             truncated=truncated,
             is_first=is_first.copy(),
             step=self._step.copy(),
-            env_name=self._names(info, ended),
+            env_name=self._names(info if begin_info is None else begin_info, ended),
             success=success,
             success_known=known,
             log=self._log(info, end_info, ended),
@@ -156,6 +157,14 @@ class BatchedEnv:
                     values, before = log.get(key, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
                     log[key] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
         return log
+
+
+def _default_names(env: VectorEnv[Any, Any, Any]) -> list[str]:
+    """Return each row's gymnasium id, or the class of the environment where it has none."""
+    if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        specs = env.unwrapped.get_attr("spec")
+        return [type(env.unwrapped).__name__ if spec is None else str(spec.id) for spec in specs]
+    return [type(env.unwrapped).__name__ if env.spec is None else env.spec.id] * env.num_envs
 
 
 def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:

@@ -49,9 +49,8 @@ class InputNormalizer(nn.Module):
         Row 0 holds the sums of ``x - mean``, row 1 of their squares; the last column of both is the count.
         Deviations from the current mean keep small variances exact in float32.
         """
-        weight = mask.unsqueeze(-1).float()
-        deviation = (x.float() - self.mean) * weight
-        count = weight.sum().reshape(1)
+        deviation = (x.float() - self.mean).masked_fill(~mask.unsqueeze(-1), 0.0)
+        count = mask.sum().float().reshape(1)
         first = torch.cat([deviation.sum((0, 1)), count])
         second = torch.cat([deviation.square().sum((0, 1)), count])
         return torch.stack([first, second])

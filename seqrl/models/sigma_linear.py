@@ -42,8 +42,9 @@ class SigmaLinear(nn.Module):
         return linear(x, weight, self.bias)
 
     def _scaled_weight(self) -> Tensor:
-        sigma = torch.dot(self.u, torch.mv(self.weight, self.v))
-        return self.weight * (self.scale / sigma)
+        with torch.autocast(self.weight.device.type, enabled=False):
+            sigma = torch.dot(self.u, torch.mv(self.weight, self.v))
+            return self.weight * (self.scale / sigma)
 
     def _kept_weight(self) -> Tensor:
         """Return the scaled weight, computed once until a tensor behind it changes: half the time of acting."""

@@ -13,7 +13,7 @@ _COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea")
 
 
 def curve_svg(
-    rows: Rows, names: Sequence[str], title: str, *, interval: bool = False, limits: Any = None
+    rows: Rows, names: Sequence[str], title: str, *, interval: bool = False, limits: Any = None, log: bool = False
 ) -> str | None:
     """Return a chart of metrics against gradient steps as SVG text, or None if none was logged.
 
@@ -23,6 +23,7 @@ def curve_svg(
         title: Above the chart.
         interval: Shade between ``<name>_low`` and ``<name>_high``.
         limits: Range of the vertical axis.
+        log: Logarithmic vertical axis, if every value is positive.
     """
     series = {n: _points(rows, n) for n in names}
     series = {n: points for n, points in series.items() if len(points)}
@@ -39,6 +40,8 @@ def curve_svg(
         axes.plot(step, value, color=colour, label=name, marker="o" if len(points) < 15 else None, markersize=3)
         if interval:
             axes.fill_between(step, low, high, color=colour, alpha=0.18, lw=0)
+    if log and all((points[:, 1] > 0).all() for points in series.values()):
+        axes.set_yscale("log")
     if limits is not None:
         axes.set_ylim(*limits)
     axes.set_xlabel("gradient steps")

@@ -22,7 +22,7 @@ h2{font-size:1.1rem;margin:2rem 0 .6rem}
 .card{border:1px solid #e5e7eb;border-radius:10px;padding:.7rem 1.1rem;min-width:130px}
 .card b{display:block;font-size:1.35rem}
 .card span{color:#6b7280;font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:1rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1rem}
 .charts svg{width:100%;height:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{padding:.28rem .9rem .28rem 0;text-align:left;border-bottom:1px solid #f0f1f3}
@@ -98,8 +98,8 @@ def _charts(rows: Sequence[dict[str, Any]]) -> list[str]:
     charts = [
         curve_svg(rows, ["eval/success_mean"], "success (95 % Wilson interval)", interval=True, limits=(-0.03, 1.03)),
         curve_svg(rows, ["eval/return_mean"], "return (mean, 95 % interval over episodes)", interval=True),
-        curve_svg(rows, ["loss/total", "valid/total"], "loss"),
-        curve_svg(rows, ["optim/grad_norm"], "gradient norm before clipping"),
+        curve_svg(rows, ["loss/total", "valid/total"], "loss", log=True),
+        curve_svg(rows, ["optim/grad_norm"], "gradient norm before clipping", log=True),
     ]
     return [chart for chart in charts if chart is not None]
 

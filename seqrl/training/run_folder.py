@@ -43,6 +43,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         if resume:
             self._check_resumable(config)
+        elif path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} should be the folder of the run, but is a file; choose another name")
         elif path.exists() and any(path.iterdir()):
             self._clear(overwrite)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -54,9 +56,17 @@ class RunFolder:
                 f"the run folder {self.path} exists; go on with it (--resume), replace it (--overwrite), "
                 "or choose another name (--name)"
             )
-        if not (self.path / "config.json").exists():
+        if not self._is_run():
             raise ConfigError(f"{self.path} is not the folder of a run, so it is not overwritten; choose another name")
         shutil.rmtree(self.path)
+
+    def _is_run(self) -> bool:
+        """Tell whether the folder was made by a run; only such a folder may be deleted."""
+        try:
+            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return self.checkpoints.is_dir() and isinstance(saved, dict) and "algo_name" in saved
 
     def _check_resumable(self, config: BaseConfig) -> None:
         if not (self.checkpoints / "last").is_file():
@@ -84,10 +94,11 @@ class RunFolder:
 
     def remove_unused(self, keep_every: int | None) -> None:
         """Delete checkpoints that no pointer names and that are not periodic."""
-        named = {p.read_text(encoding="utf-8").strip() for p in self.checkpoints.iterdir() if p.is_file()}
-        for folder in self.checkpoints.glob("epoch_*"):
-            epoch = int(folder.name.removeprefix("epoch_"))
-            if folder.name not in named and not (keep_every and epoch % keep_every == 0):
+        entries = list(self.checkpoints.iterdir())
+        named = {p.read_text(encoding="utf-8", errors="replace").strip() for p in entries if p.is_file()}
+        for folder in entries:
+            match = re.fullmatch(r"epoch_(\d+)", folder.name)
+            if match and folder.name not in named and not (keep_every and int(match[1]) % keep_every == 0):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

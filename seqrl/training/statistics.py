@@ -89,21 +89,18 @@ def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dic
     by_name: dict[str, list[Episode]] = {}
     for episode in episodes:
         by_name.setdefault(episode.env_name, []).append(episode)
-    if len(by_name) == 1:
-        return _summary(episodes, prefix)
-    parts = {name: _summary(group, f"{prefix}/{name}") for name, group in sorted(by_name.items())}
-    overall = {
-        f"{prefix}/{key}": float(
-            np.mean([s[f"{prefix}/{n}/{key}"] for n, s in parts.items() if f"{prefix}/{n}/{key}" in s])
-        )
-        for key in ("return_mean", "return_iqm", "return_bottom_quintile", "success_mean", "length_mean")
-        if any(f"{prefix}/{n}/{key}" in s for n, s in parts.items())
-    }
-    overall[f"{prefix}/episodes"] = float(len(episodes))
-    return overall | {k: v for s in parts.values() for k, v in s.items()}
+    parts = {name: _summary(group) for name, group in sorted(by_name.items())}
+    if len(parts) == 1:
+        (overall,) = parts.values()
+        return {f"{prefix}/{k}": v for k, v in overall.items()}
+    keys = [k for k in dict.fromkeys(k for part in parts.values() for k in part) if not k.endswith(("_low", "_high"))]
+    overall = {k: float(np.mean([part[k] for part in parts.values() if k in part])) for k in keys}
+    overall["episodes"] = float(len(episodes))
+    each = {f"{prefix}/{name}/{k}": v for name, part in parts.items() for k, v in part.items()}
+    return {f"{prefix}/{k}": v for k, v in overall.items()} | each
 
 
-def _summary(episodes: Sequence[Episode], prefix: str) -> dict[str, float]:
+def _summary(episodes: Sequence[Episode]) -> dict[str, float]:
     returns = np.array([e.total_reward for e in episodes])
     mean, middle = mean_interval(returns), iqm_interval(returns)
     out = {
@@ -123,7 +120,7 @@ def _summary(episodes: Sequence[Episode], prefix: str) -> dict[str, float]:
         out |= {"success_mean": share.value, "success_mean_low": share.low, "success_mean_high": share.high}
     for key in sorted({k for e in episodes for k in e.log}):
         out[key] = float(np.mean([e.log[key] for e in episodes if key in e.log]))
-    return {f"{prefix}/{k}": v for k, v in out.items()}
+    return out
 
 
 def _resamples(values: np.ndarray) -> np.ndarray:

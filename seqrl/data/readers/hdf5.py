@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -35,14 +36,33 @@ def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreI
     Raises:
         DataError: If it is no HDF5 file, lacks a group or a dataset, or its lengths do not agree.
     """
-    try:
-        with h5py.File(path, "r") as file:
+    dones_mean = options.get("dones_mean", "terminated")
+    if dones_mean not in ("terminated", "truncated"):
+        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
+    with contextlib.ExitStack() as stack:
+        with _naming(path):
+            file = stack.enter_context(h5py.File(path, "r"))
             names = _demo_names(file, path)
             info = _info(file, names, path)
-            dones_mean = options.get("dones_mean", "terminated")
-            yield info, ((name, _trajectory(file["data"][name], info, dones_mean, path)) for name in names)
-    except (OSError, KeyError, RuntimeError) as error:
+        yield info, _trajectories(file, names, info, dones_mean, path)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong while reading into a DataError that names the file."""
+    try:
+        yield
+    except DataError as error:
+        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from error
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not a readable robomimic HDF5 file ({error})") from error
+
+
+def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean: str, path: Path) -> NamedTrajectories:
+    for name in names:
+        with _naming(path):
+            trajectory = _trajectory(file["data"][name], info, dones_mean, path).check()
+        yield name, trajectory
 
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
@@ -61,6 +81,8 @@ def _demo_names(file: h5py.File, path: Path) -> list[str]:
 def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
     data = file["data"]
     env_args = _json_attribute(data, "env_args", path) or {}
+    if not isinstance(env_args, dict):
+        raise DataError(f"{path}: the attribute 'env_args' of 'data' is not a JSON object")
     first = data[names[0]]
     observation, action = (_json_attribute(data, f"{k}_space", path) for k in ("observation", "action"))
     if action is not None:
@@ -101,6 +123,10 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
     wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
     if wrong or (after is not None and after.keys() != obs.keys()):
         raise DataError(f"{path}: {demo.name} has {steps} actions, but {'; '.join(wrong) or 'other keys in next_obs'}")
+    if after is not None:
+        wrong = [f"next_obs/{k} is {v.shape}" for k, v in after.items() if v.shape != obs[k].shape]
+        if wrong:
+            raise DataError(f"{path}: {demo.name}: {'; '.join(wrong)}, unlike obs")
     last = {k: (v if after is None else after[k])[-1:] for k, v in obs.items()}
     return Trajectory(
         obs={k: np.concatenate([v, last[k]]) for k, v in obs.items()},
@@ -108,7 +134,12 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         rewards=rewards.astype(np.float32),
         terminated=terminated,
         truncated=truncated,
-        env_name=info.env_id or "",
+        env_name=_text(demo.attrs.get("env_name", info.env_id or "")),
+        start_step=int(demo.attrs.get("start_step", 0)),
+        prev_action=demo["prev_action"][()] if "prev_action" in demo else None,
+        prev_reward=float(demo.attrs.get("prev_reward", 0.0)),
+        goal={k: v[()] for k, v in _datasets(demo["goal"]).items()} if "goal" in demo else {},
+        action_mask=demo["action_mask"][()] if "action_mask" in demo else None,
     )
 
 

@@ -53,6 +53,8 @@ class _TMaze(gym.Env[np.ndarray, np.int64]):
     ) -> None:
         if corridor_length < 1:
             raise ValueError(f"corridor_length must be >= 1, got {corridor_length}")
+        if slack_steps < 0:
+            raise ValueError(f"slack_steps must be >= 0, got {slack_steps}")
         self.observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
         self.action_space = spaces.Discrete(4)
         self.render_mode = render_mode
@@ -113,7 +115,7 @@ class _TMaze(gym.Env[np.ndarray, np.int64]):
         return np.array([at_oracle, not (at_oracle or at_junction), at_junction, hint], np.float32)
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
-        """Return an ``(H, W, 3)`` uint8 picture: oracle in the goal's colour, agent blue, goal green."""
+        """Return an ``(H, W, 3)`` uint8 picture: oracle orange, agent blue, goal green."""
         if self.render_mode != "rgb_array":
             return None
         cell = max(2, min(12, 600 // (self._junction + 3)))

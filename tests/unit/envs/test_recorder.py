@@ -1,5 +1,7 @@
 """Whole episodes, and pieces that know what came before them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def test_pieces_joined_are_the_whole(max_steps, length):
         for key, values in expected.obs.items():
             joined = np.concatenate([mine[0].obs[key][:1], *[p.obs[key][1:] for p in mine]])
             assert np.array_equal(joined, values)
-        for before, after in zip(mine, mine[1:], strict=False):
+        for before, after in itertools.pairwise(mine):
             assert all(np.array_equal(before.obs[k][-1], after.obs[k][0]) for k in expected.obs)
 
 

@@ -132,3 +132,55 @@ def test_spectral_norm_is_computed_in_float32_under_autocast():
     assert out.dtype == torch.bfloat16
     reference = nn.functional.linear(x, layer.weight / np.linalg.norm(layer.weight.detach().numpy(), 2))
     torch.testing.assert_close(out.float(), reference, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("change", ["weight", "scale", "power_iteration", "load", "train", "float64", "optimizer"])
+def test_weight_kept_for_acting_is_never_stale(change):
+    """What acting without gradients gives is what a pass with them gives, whatever moved in between."""
+    torch.manual_seed(0)
+    layer, x = SigmaLinear(6, 5).eval(), torch.randn(3, 6)
+    with torch.no_grad():
+        first = layer(x)
+        assert torch.equal(layer(x), first)
+    if change == "weight":
+        with torch.no_grad():
+            layer.weight[2, 3] += 1.0
+    elif change == "scale":
+        with torch.no_grad():
+            layer.scale.mul_(2.0)
+    elif change == "power_iteration":
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(5, 6))
+            layer(x)
+        layer.power_iteration()
+    elif change == "load":
+        layer.load_state_dict(SigmaLinear(6, 5).state_dict())
+    elif change == "train":
+        layer.train()
+        layer.weight.data.add_(torch.randn(5, 6))
+        layer.eval()
+    elif change == "float64":
+        layer, x = layer.double(), x.double()
+        with torch.no_grad():
+            layer.weight.add_(1.0)
+    else:
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1)
+        layer(x).square().sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        acting = layer(x)
+    torch.testing.assert_close(acting, layer(x).detach(), rtol=1e-6, atol=1e-7)
+    assert acting.dtype == x.dtype
+    assert not torch.allclose(acting.float(), first, atol=1e-3)
+
+
+def test_weight_kept_in_inference_mode_does_not_break_training():
+    torch.manual_seed(0)
+    layer, x = SigmaLinear(6, 5).eval(), torch.randn(3, 6)
+    with torch.inference_mode():
+        acting = layer(x).clone()
+    with torch.no_grad():
+        assert torch.equal(layer(x), acting)
+    layer(x).sum().backward()
+    assert layer.weight.grad.abs().sum() > 0
+    assert set(layer.state_dict()) == {"weight", "bias", "scale", "u", "v"}

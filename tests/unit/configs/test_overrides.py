@@ -1,0 +1,132 @@
+"""What ``--set`` does to the values of a run file."""
+
+import copy
+
+import pytest
+
+from seqrl.configs import apply_overrides, config_factory
+from seqrl.core.errors import ConfigError
+
+VALUES = {
+    "train": {"seed": 1, "data": [{"path": "x"}, {"path": "y", "weight": 2.0}]},
+    "algo": {"sequence_encoder": {"type": "transformer", "d_model": 64, "num_heads": 4}},
+}
+
+
+def changed(*overrides):
+    values = copy.deepcopy(VALUES)
+    return values, apply_overrides(values, overrides)
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        ("2", 2),
+        ("-1.5e-3", -1.5e-3),
+        ("true", True),
+        ("null", None),
+        ('"2"', "2"),
+        ('["a", 1]', ["a", 1]),
+        ('{"n": 3}', {"n": 3}),
+        ("CartPole-v1", "CartPole-v1"),
+        ("a=b=c", "a=b=c"),
+        ("runs/a b", "runs/a b"),
+        ("007", "007"),
+        ("", ""),
+        ("True", "True"),
+    ],
+)
+def test_the_value_is_json_where_it_is_json_and_text_elsewhere(raw, value):
+    values, dropped = changed(f"env.new={raw}")
+    assert values["env"]["new"] == value
+    assert type(values["env"]["new"]) is type(value)
+    assert dropped == []
+
+
+def test_an_existing_key_is_replaced_and_nothing_else():
+    values, _ = changed("train.seed=2")
+    expected = copy.deepcopy(VALUES)
+    expected["train"]["seed"] = 2
+    assert values == expected
+
+
+def test_missing_sections_are_made():
+    values, _ = changed("experiment.logging.every_n_steps=5", "top=1")
+    assert values["experiment"] == {"logging": {"every_n_steps": 5}}
+    assert values["top"] == 1
+
+
+def test_later_overrides_win():
+    assert changed("train.seed=2", "train.seed=3")[0]["train"]["seed"] == 3
+
+
+def test_blanks_around_the_path_are_ignored():
+    assert changed(" train.seed =2")[0]["train"]["seed"] == 2
+
+
+def test_list_items_are_reached_by_index():
+    values, dropped = changed("train.data.1.path=z", 'train.data.0={"path": "w"}')
+    assert values["train"]["data"] == [{"path": "w"}, {"path": "z", "weight": 2.0}]
+    assert dropped == []
+
+
+@pytest.mark.parametrize("index", ["2", "-1", "first", "", "²"])
+@pytest.mark.parametrize("rest", ["", ".path"])
+def test_an_index_outside_the_list_is_refused(index, rest):
+    with pytest.raises(ConfigError, match=r"--set train\.data\..*not an index of a list of 2"):
+        changed(f"train.data.{index}{rest}=z")
+
+
+def test_a_new_type_replaces_the_section_and_reports_what_it_dropped():
+    values, dropped = changed("algo.sequence_encoder.type=gru")
+    assert values["algo"]["sequence_encoder"] == {"type": "gru"}
+    assert dropped == ["algo.sequence_encoder.type=gru drops algo.sequence_encoder.{d_model, num_heads}"]
+
+
+def test_keys_set_after_a_new_type_are_kept():
+    values, dropped = changed("algo.sequence_encoder.type=gru", "algo.sequence_encoder.d_hidden=8")
+    assert values["algo"]["sequence_encoder"] == {"type": "gru", "d_hidden": 8}
+    assert len(dropped) == 1
+    assert config_factory("bc", values).algo.sequence_encoder.d_hidden == 8
+
+
+def test_the_same_type_drops_nothing():
+    values, dropped = changed("algo.sequence_encoder.type=transformer")
+    assert values == VALUES
+    assert dropped == []
+
+
+def test_a_type_where_there_was_no_section_drops_nothing():
+    values, dropped = changed("algo.distribution.type=tanh_gaussian")
+    assert values["algo"]["distribution"] == {"type": "tanh_gaussian"}
+    assert dropped == []
+
+
+@pytest.mark.parametrize("text", ["train.seed", "", "=3", "  =3"])
+def test_a_text_without_key_and_value_is_refused(text):
+    with pytest.raises(ConfigError, match=r"must have the form key\.subkey=value"):
+        changed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"), [("train.seed.x=3", "train.seed"), ("train.data.0.path.deep.er=3", "train.data.0.path")]
+)
+def test_a_path_through_a_value_is_refused(text, where):
+    with pytest.raises(ConfigError, match=rf"{where} is a value"):
+        changed(text)
+
+
+@pytest.mark.parametrize("text", ["train..seed=3", ".seed=3", "train.=3"])
+def test_an_empty_key_does_not_pass(text):
+    def build():
+        values, _ = changed(text)
+        return config_factory("bc", values)
+
+    with pytest.raises(ConfigError):
+        build()
+
+
+def test_a_misspelt_path_is_reported_by_the_config():
+    values, _ = changed("train.sed=3")
+    with pytest.raises(ConfigError, match=r"train\.sed +unknown key; did you mean 'seed'\?"):
+        config_factory("bc", values, "--set")

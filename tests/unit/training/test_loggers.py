@@ -1,0 +1,122 @@
+"""``metrics.jsonl``: whole lines, legal JSON, and cut to the checkpoint on resume."""
+
+import json
+
+import pytest
+
+from seqrl.training.loggers import JsonlLogger, TensorBoardLogger, read_metrics
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "metrics.jsonl"
+
+
+def _write(file, steps, resume_step=None):
+    metrics_logger = JsonlLogger(file, resume_step)
+    for step in steps:
+        metrics_logger.log({"loss/total": step / 4}, step)
+    metrics_logger.close()
+
+
+def test_one_object_per_line(file):
+    _write(file, [0, 50, 100])
+    lines = file.read_text().splitlines()
+    assert [json.loads(x) for x in lines] == [{"step": s, "loss/total": s / 4} for s in (0, 50, 100)]
+    assert read_metrics(file) == [json.loads(x) for x in lines]
+
+
+def test_lines_are_readable_while_the_run_goes_on(file):
+    metrics_logger = JsonlLogger(file, None)
+    metrics_logger.log({"a": 1.0}, 1)
+    assert read_metrics(file) == [{"step": 1, "a": 1.0}]
+    metrics_logger.close()
+
+
+def test_a_new_run_begins_an_empty_file(file):
+    _write(file, [0, 50])
+    _write(file, [7])
+    assert [r["step"] for r in read_metrics(file)] == [7]
+
+
+def test_resume_cuts_later_lines_and_goes_on(file):
+    _write(file, [0, 50, 100, 100, 150, 200])
+    _write(file, [110, 160], resume_step=100)
+    assert [r["step"] for r in read_metrics(file)] == [0, 50, 100, 100, 110, 160]
+
+
+def test_resume_without_a_file_begins_one(file):
+    _write(file, [5], resume_step=100)
+    assert [r["step"] for r in read_metrics(file)] == [5]
+
+
+@pytest.mark.parametrize("torn", ['{"step": 150, "loss/to', '{"step": 15', "{", '{"step": 150, "loss/total": 37.5'])
+def test_torn_last_line_is_left_out_and_does_not_spoil_what_follows(file, torn):
+    _write(file, [0, 50, 100])
+    with open(file, "a", encoding="utf-8") as handle:
+        handle.write(torn)
+    assert [r["step"] for r in read_metrics(file)] == [0, 50, 100]
+    _write(file, [160], resume_step=1000)
+    assert [json.loads(x)["step"] for x in file.read_text().splitlines()] == [0, 50, 100, 160]
+
+
+def test_whole_last_line_without_newline_is_kept_and_ended(file):
+    _write(file, [0, 50])
+    file.write_text(file.read_text().rstrip("\n"))
+    _write(file, [60], resume_step=50)
+    assert [json.loads(x)["step"] for x in file.read_text().splitlines()] == [0, 50, 60]
+
+
+def test_non_finite_numbers_are_null(file):
+    metrics_logger = JsonlLogger(file, None)
+    metrics_logger.log({"a": float("nan"), "b": float("inf"), "c": -float("inf"), "d": 1}, 3)
+    metrics_logger.close()
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    row = json.loads(file.read_text(), parse_constant=refuse)
+    assert row == {"step": 3, "a": None, "b": None, "c": None, "d": 1.0}
+
+
+def test_names_that_are_not_ascii_come_back(file):
+    metrics_logger = JsonlLogger(file, None)
+    metrics_logger.log({"eval/Möbius\u2028/return": 1.5}, 1)
+    metrics_logger.close()
+    assert read_metrics(file) == [{"step": 1, "eval/Möbius\u2028/return": 1.5}]
+
+
+def test_missing_file_has_no_lines(file):
+    assert read_metrics(file) == []
+
+
+def test_tensorboard_gets_every_value(tmp_path, monkeypatch):
+    import tensorboardX
+
+    written, made = [], []
+
+    class Writer:
+        def __init__(self, folder, purge_step=None):
+            made.append((folder, purge_step))
+
+        def add_scalar(self, name, value, step):
+            written.append((name, value, step))
+
+        def close(self):
+            written.append("closed")
+
+    monkeypatch.setattr(tensorboardX, "SummaryWriter", Writer)
+    metrics_logger = TensorBoardLogger(tmp_path / "tb", None)
+    metrics_logger.log({"a": 1.0, "b": 2.0}, 7)
+    metrics_logger.close()
+    TensorBoardLogger(tmp_path / "tb", 100)
+    assert written == [("a", 1.0, 7), ("b", 2.0, 7), "closed"]
+    assert made == [(str(tmp_path / "tb"), None), (str(tmp_path / "tb"), 101)]
+
+
+def test_tensorboard_writes_a_file(tmp_path):
+    metrics_logger = TensorBoardLogger(tmp_path / "tb", None)
+    metrics_logger.log({"loss/total": 0.5}, 1)
+    metrics_logger.close()
+    (events,) = (tmp_path / "tb").iterdir()
+    assert b"loss/total" in events.read_bytes()

@@ -1,0 +1,213 @@
+"""A run's folder is never overwritten by accident, nor resumed with another config."""
+
+import json
+import re
+
+import pytest
+
+from seqrl.configs import config_factory
+from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
+from seqrl.training.run_folder import RunFolder, default_name, differences
+
+
+def _config(**values):
+    return config_factory("bc", {"train": {"num_epochs": 3}, **values})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs" / "mine"
+
+
+def _started(path, config=None, last=True):
+    folder = RunFolder(path, config or _config())
+    if last:
+        folder.checkpoint(1).mkdir()
+        folder.point("last", folder.checkpoint(1))
+    return folder
+
+
+def test_a_new_folder_holds_the_resolved_config(path):
+    folder = RunFolder(path, _config())
+    assert json.loads((path / "config.json").read_text()) == _config().to_json()
+    assert folder.checkpoints.is_dir()
+    assert folder.metrics == path / "metrics.jsonl"
+
+
+def test_an_empty_folder_is_as_good_as_none(path):
+    path.mkdir(parents=True)
+    RunFolder(path, _config())
+    assert (path / "config.json").is_file()
+
+
+def test_an_existing_run_is_refused_and_left_alone(path):
+    _started(path)
+    before = sorted(p.relative_to(path) for p in path.rglob("*"))
+    other = _config(train={"seed": 5})
+    with pytest.raises(ConfigError, match=r"exists.*--resume.*--overwrite.*--name") as caught:
+        RunFolder(path, other)
+    assert str(path) in str(caught.value)
+    assert sorted(p.relative_to(path) for p in path.rglob("*")) == before
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 0
+
+
+def test_overwrite_replaces_a_run(path):
+    _started(path)
+    (path / "metrics.jsonl").write_text("{}\n")
+    RunFolder(path, _config(train={"seed": 5}), overwrite=True)
+    assert not (path / "metrics.jsonl").exists()
+    assert list((path / "checkpoints").iterdir()) == []
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
+
+
+@pytest.mark.parametrize("content", [None, '{"model_type": "llama"}', "not json", "[]"])
+def test_overwrite_spares_a_folder_that_is_no_run(path, content):
+    """Also one that holds the ``config.json`` of something else."""
+    path.mkdir(parents=True)
+    (path / "thesis.tex").write_text("years of work")
+    if content is not None:
+        (path / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match="not the folder of a run"):
+        RunFolder(path, _config(), overwrite=True)
+    assert (path / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_file_in_the_way_is_an_error_with_a_message(path):
+    path.parent.mkdir(parents=True)
+    path.write_text("a file")
+    with pytest.raises(SeqrlError, match=re.escape(str(path))):
+        RunFolder(path, _config())
+    assert path.read_text() == "a file"
+
+
+# --------------------------------------------------------------------------------------------- resuming
+def test_resume_with_the_same_config_keeps_everything(path):
+    _started(path)
+    (path / "metrics.jsonl").write_text('{"step": 1}\n')
+    folder = RunFolder(path, _config(), resume=True)
+    assert (path / "metrics.jsonl").read_text() == '{"step": 1}\n'
+    assert (folder.checkpoints / "last").read_text().strip() == "epoch_000001"
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_nothing_to_resume(path, exists):
+    if exists:
+        _started(path, last=False)
+    with pytest.raises(ConfigError, match="nothing to resume"):
+        RunFolder(path, _config(), resume=True)
+    assert path.exists() == exists
+
+
+def test_resume_with_another_config_lists_every_difference(path):
+    _started(path)
+    other = _config(train={"num_epochs": 3, "seed": 9, "batch_size": 5}, algo={"optimizer": {"learning_rate": 0.5}})
+    with pytest.raises(ConfigError, match="with another config") as caught:
+        RunFolder(path, other, resume=True)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["algo.optimizer.learning_rate", "was", "0.0001,", "now", "0.5"],
+        ["train.batch_size", "was", "24,", "now", "5"],
+        ["train.seed", "was", "0,", "now", "9"],
+    ]
+    assert json.loads((path / "config.json").read_text()) == _config().to_json()
+
+
+def test_resume_may_be_longer_and_logged_otherwise(path):
+    _started(path)
+    longer = _config(
+        train={"num_epochs": 30, "prefetch_batches": 0},
+        experiment={"logging": {"every_n_steps": 1}, "save": {"every_n_epochs": 2}},
+        plugins=["mine.py"],
+    )
+    RunFolder(path, longer, resume=True)
+    assert json.loads((path / "config.json").read_text())["train"]["num_epochs"] == 30
+
+
+def test_resume_with_an_unreadable_config(path):
+    _started(path)
+    (path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config\.json: not readable"):
+        RunFolder(path, _config(), resume=True)
+
+
+def test_differences_are_dotted_and_complete():
+    old = {"a": {"b": 1, "c": [1, 2]}, "d": None, "same": {"x": 1.5}}
+    new = {"a": {"b": 2, "c": [1, 3], "e": "new"}, "d": {"f": 0}, "same": {"x": 1.5}}
+    assert differences(old, new) == [
+        ("a.b", 1, 2),
+        ("a.c", [1, 2], [1, 3]),
+        ("a.e", None, "new"),
+        ("d", None, {"f": 0}),
+    ]
+    assert differences(old, old) == []
+
+
+# ------------------------------------------------------------------------------------------ checkpoints
+def _with_checkpoints(path, epochs, pointers):
+    folder = RunFolder(path, _config())
+    for epoch in epochs:
+        folder.checkpoint(epoch).mkdir()
+        (folder.checkpoint(epoch) / "card.json").write_text("{}")
+    for name, epoch in pointers.items():
+        folder.point(name, folder.checkpoint(epoch))
+    return folder
+
+
+def _epochs(folder):
+    return sorted(int(p.name[6:]) for p in folder.checkpoints.iterdir() if p.is_dir())
+
+
+def test_unused_checkpoints_are_removed_and_named_ones_kept(path):
+    folder = _with_checkpoints(
+        path, range(1, 9), {"last": 8, "best_success": 3, "best_return": 3, "best_valid_loss": 6}
+    )
+    folder.remove_unused(None)
+    assert _epochs(folder) == [3, 6, 8]
+
+
+def test_periodic_checkpoints_are_kept(path):
+    folder = _with_checkpoints(path, range(1, 13), {"last": 11, "best_success": 5})
+    folder.remove_unused(4)
+    assert _epochs(folder) == [4, 5, 8, 11, 12]
+
+
+def test_what_a_pointer_left_is_removed_next_time(path):
+    folder = _with_checkpoints(path, [1, 2], {"last": 1})
+    folder.remove_unused(None)
+    assert _epochs(folder) == [1]
+    folder.checkpoint(2).mkdir()
+    folder.point("last", folder.checkpoint(2))
+    folder.remove_unused(None)
+    assert _epochs(folder) == [2]
+
+
+def test_other_things_among_the_checkpoints_do_no_harm(path):
+    folder = _with_checkpoints(path, [1, 2], {"last": 2})
+    (folder.checkpoints / "epoch_000002_backup").mkdir()
+    (folder.checkpoints / ".DS_Store").write_bytes(b"\x00\xff\xfe\x80")
+    (folder.checkpoints / "notes").mkdir()
+    folder.remove_unused(None)
+    assert sorted(p.name for p in folder.checkpoints.iterdir() if p.is_dir()) == [
+        "epoch_000002",
+        "epoch_000002_backup",
+        "notes",
+    ]
+
+
+def test_checkpoint_names_sort_by_epoch(path):
+    folder = RunFolder(path, _config())
+    names = [folder.checkpoint(e).name for e in (2, 10, 100)]
+    assert names == sorted(names) == ["epoch_000002", "epoch_000010", "epoch_000100"]
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("seqrl/TMazePassive-v0", "bc_transformer_TMazePassive-v0_seed4"),
+        ("my.module:pkg/Env-v1", "bc_transformer_Env-v1_seed4"),
+        (None, "bc_transformer_seed4"),
+        ("a b&c/../d e", "bc_transformer_d-e_seed4"),
+    ],
+)
+def test_default_name_is_one_folder(task, name):
+    assert default_name(_config(train={"seed": 4}), task) == name
