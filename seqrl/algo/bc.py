@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -46,7 +47,7 @@ class BC(PolicyAlgo):
 
     def weights(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
         """Return how much each transition counts; a filtered variant overrides this."""
-        return batch.mask.float()
+        return torch.ones_like(batch.rewards)
 
     def _policy(self, inputs: SeqInputs) -> ActionDistribution:
         hidden, _ = self.trunk(inputs)
