@@ -1,5 +1,6 @@
 """Algorithms: the contract, the registry, one file per algorithm, deployment and checkpoints."""
 
+from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import (
     ALGOS,
     Algo,
@@ -17,6 +18,7 @@ from seqrl.algo.rollout_policy import RolloutPolicy
 __all__ = [
     "ALGOS",
     "BC",
+    "ActorCritic",
     "Algo",
     "Losses",
     "PolicyAlgo",

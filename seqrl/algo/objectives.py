@@ -2,11 +2,134 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import leaky_relu
+
+from seqrl.core.registry import FILTERS
 
 
 def masked_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Mean of ``values`` where ``mask`` is True; padding has no influence, whatever it holds; 0 if all is padding."""
     total = values.masked_fill(~mask, 0.0).sum()
     return total / mask.sum().clamp(min=1)
+
+
+def n_step_targets(
+    rewards: Float[Tensor, "B T"],
+    terminated: Bool[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    values: Float[Tensor, "B L G"],
+    discounts: Float[Tensor, " G"],
+    n_step: int,
+) -> Float[Tensor, "B T G"]:
+    r"""Return bootstrapped targets over at most ``n_step`` real transitions.
+
+    Sums discounted rewards until ``n_step`` transitions, a termination, padding, or the window's end, whichever comes
+    first, then adds the discounted value of the input reached, unless the MDP has ended there:
+
+    .. math:: y^{(k)}_t = r_t + \gamma (1 - d_t) \cdot
+        \begin{cases} y^{(k-1)}_{t+1} & k > 1 \text{ and } m_{t+1} \\ V_{t+1} & \text{else} \end{cases}
+
+    Args:
+        rewards: In the units of ``values``.
+        terminated: Where nothing follows. A time limit is not a termination.
+        mask: False on padding; targets there are finite and meaningless.
+        values: V of the L = T + 1 inputs, per discount.
+        discounts: Per environment step.
+        n_step: At least 1; capped at T.
+
+    Raises:
+        ValueError: If ``n_step`` is below 1.
+
+    Source: Sutton & Barto (2018), Reinforcement Learning, section 7.1.
+    """
+    if n_step < 1:
+        raise ValueError(f"n_step must be at least 1, got {n_step}")
+    going_BTG = (~terminated).unsqueeze(-1) * discounts
+    next_value_BTG = values[:, 1:]
+    target_BTG = rewards.unsqueeze(-1) + going_BTG * next_value_BTG
+    next_is_real_B = mask[:, 1:].unsqueeze(-1)
+    for _ in range(min(n_step, rewards.shape[1]) - 1):
+        follow_BTG = next_value_BTG.clone()
+        follow_BTG[:, :-1] = torch.where(next_is_real_B, target_BTG[:, 1:], next_value_BTG[:, :-1])
+        target_BTG = rewards.unsqueeze(-1) + going_BTG * follow_BTG
+    return target_BTG
+
+
+def random_subset_reduction(
+    values: Float[Tensor, "*lead C"], num_chosen: int, *, minimum: bool, generator: torch.Generator | None = None
+) -> Float[Tensor, "*lead"]:
+    """Reduce an ensemble over ``num_chosen`` *distinct* members, drawn independently for every position.
+
+    Args:
+        values: One value per member.
+        num_chosen: In ``1 .. C``.
+        minimum: Take their minimum, or else their mean.
+        generator: Source of randomness.
+
+    Raises:
+        ValueError: If ``num_chosen`` is not in its range.
+
+    Source: REDQ (Chen et al., 2021, arXiv 2101.05982), algorithm 1.
+    """
+    num = values.shape[-1]
+    if not 1 <= num_chosen <= num:
+        raise ValueError(f"num_chosen must be in 1 .. {num}, got {num_chosen}")
+    if num_chosen < num:
+        order = torch.rand(values.shape, device=values.device, generator=generator).argsort(dim=-1)
+        values = values.gather(-1, order[..., :num_chosen])
+    return values.amin(-1) if minimum else values.mean(-1)
+
+
+@FILTERS.register("binary")
+def binary_filter(advantage: Float[Tensor, "*lead"], *, threshold: float = 0.0) -> Float[Tensor, "*lead"]:
+    """Return 1 where the advantage exceeds ``threshold`` (strictly), 0 elsewhere (CRR, arXiv 2006.15134, eq. 3)."""
+    return (advantage > threshold).float()
+
+
+@FILTERS.register("exponential")
+def exponential_filter(
+    advantage: Float[Tensor, "*lead"], *, beta: float = 1.0, clip_low: float = -10.0, clip_high: float = 10.0
+) -> Float[Tensor, "*lead"]:
+    """Return ``max(exp(beta * clip(A)), 1e-7)`` (AWAC, arXiv 2006.09359; CRR, eq. 4).
+
+    Args:
+        advantage: In units of raw critic outputs (original reward units at the defaults), which matters here.
+        beta: Inverse temperature.
+        clip_low: Smallest advantage before the exponential.
+        clip_high: Largest.
+    """
+    return (beta * advantage.clamp(clip_low, clip_high)).exp().clamp(min=1e-7)
+
+
+@FILTERS.register("ramp")
+def ramp_filter(
+    advantage: Float[Tensor, "*lead"],
+    *,
+    beta: float = 2.0,
+    tau: float = 0.01,
+    slope: float = 0.05,
+    floor: float = 0.01,
+    add_binary: bool = True,
+) -> Float[Tensor, "*lead"]:
+    """Return ``clip(floor + slope tau / beta + leaky_relu((A - tau) / beta, slope), 1e-7, 10)`` plus the binary filter.
+
+    Args:
+        advantage: In units of raw critic outputs.
+        beta: Width of the ramp.
+        tau: Where it begins.
+        slope: Of the leaky part below it.
+        floor: Weight of a transition without advantage.
+        add_binary: Add 1 where the advantage is positive, after the clip.
+    """
+    ramp = floor + slope * tau / beta + leaky_relu((advantage - tau) / beta, slope)
+    weight = ramp.clamp(1e-7, 10.0)
+    return weight + binary_filter(advantage) if add_binary else weight
+
+
+@FILTERS.register("none")
+def no_filter(advantage: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+    """Return 1 everywhere: plain behaviour cloning."""
+    return torch.ones_like(advantage)

@@ -65,7 +65,11 @@ def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str,
     return Trunk(timestep_encoder, encoder)
 
 
-def build_actor(d_input: int, actor: ActorSection, distribution: Section, codec: ActionCodec) -> Actor:
-    """Return the policy head that the sections describe."""
+def build_actor(
+    d_input: int, actor: ActorSection, distribution: Section, codec: ActionCodec, num_discounts: int | None = None
+) -> Actor:
+    """Return the policy head that the sections describe; with one policy per discount if there are several."""
     section: Any = distribution
-    return Actor(d_input, build_head(section.type, section.options(), codec), **actor.options())
+    return Actor(
+        d_input, build_head(section.type, section.options(), codec), num_discounts=num_discounts, **actor.options()
+    )

@@ -1,5 +1,6 @@
 """Typed run files. Importing this package does not import torch."""
 
+from seqrl.configs.actor_critic_config import ActorCriticConfig
 from seqrl.configs.base_config import (
     BaseConfig,
     config_factory,
@@ -13,6 +14,7 @@ from seqrl.configs.overrides import apply_overrides
 from seqrl.configs.section import Component, Section
 
 __all__ = [
+    "ActorCriticConfig",
     "BCConfig",
     "BaseConfig",
     "Component",

@@ -100,3 +100,4 @@ def _same_definition(a: Any, b: Any) -> bool:
 SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
 TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
 DISTRIBUTIONS: Registry[Any] = Registry("distribution")
+FILTERS: Registry[Any] = Registry("filter")

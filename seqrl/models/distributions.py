@@ -16,6 +16,7 @@ from seqrl.core.registry import DISTRIBUTIONS
 from seqrl.core.spaces import ActionCodec
 
 MAX_TANH_ACTION = 0.99
+GUMBEL_TEMPERATURE = 0.5
 
 
 class ActionDistribution(ABC):
@@ -28,6 +29,10 @@ class ActionDistribution(ABC):
     @abstractmethod
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw, without gradient."""
+
+    @abstractmethod
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw through which gradients reach the parameters; straight through where actions are discrete."""
 
     @abstractmethod
     def mode(self) -> Float[Tensor, "*lead A"]:
@@ -95,6 +100,22 @@ class Categorical(ActionDistribution):
         noisy = [lp - torch.empty_like(lp).exponential_().log() for lp in self.log_probs]
         return self._one_hot(noisy)
 
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return one-hot draws with the gradient of a Gumbel-softmax of temperature 0.5 (Jang et al., 2017)."""
+        soft = []
+        for log_prob in self.log_probs:
+            legal = torch.isfinite(log_prob)
+            noise = -torch.empty_like(log_prob).exponential_().log()
+            scores = (torch.where(legal, log_prob, torch.zeros_like(log_prob)) + noise) / GUMBEL_TEMPERATURE
+            soft.append(scores.masked_fill(~legal, -torch.inf).softmax(-1))
+        smooth = torch.cat(soft, dim=-1)
+        return self._one_hot(soft) + smooth - smooth.detach()
+
+    @property
+    def probs(self) -> Float[Tensor, "*lead A"]:
+        """Probabilities of all actions, factor by factor."""
+        return torch.cat(self.log_probs, dim=-1).exp()
+
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the most probable action of each factor."""
         return self._one_hot(self.log_probs)
@@ -140,6 +161,11 @@ class Bernoulli(ActionDistribution):
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return bits as 0.0 and 1.0."""
         return (torch.rand_like(self.logits) < self.logits.sigmoid()).float()
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return bits with the gradient of their probabilities, straight through."""
+        p = self.logits.sigmoid()
+        return self.sample() + p - p.detach()
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the bits whose probability exceeds 0.5."""
@@ -235,6 +261,10 @@ class Deterministic(ActionDistribution):
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
         """Return that of a unit-variance Gaussian without its constant: minus half the squared error."""
         return -0.5 * (action - self.action).square().sum(-1)
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return the action, with its gradient."""
+        return self.action
 
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:

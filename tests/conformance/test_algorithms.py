@@ -142,7 +142,7 @@ def test_a_nonfinite_batch_moves_no_weight(name):
     poisoned.inputs.obs["state"][0, 0] = torch.nan
     train(algo, poisoned, 1)
     parameters = dict(algo.nets.named_parameters())
-    assert all(torch.equal(before[k], v) for k, v in parameters.items())
+    assert all(torch.equal(before[k], v) for k, v in parameters.items() if v.requires_grad)
     assert all(torch.isfinite(v).all() for v in algo.serialize().values())
     with pytest.raises(NonFiniteError, match="gradient step 2") as error:
         train(algo, batch, 1)

@@ -1,0 +1,103 @@
+"""Sections of the off-policy agents: critics, filters, and what both agents share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.names import ActivationName
+from seqrl.configs.sections.policy import ActorSection, AutoDistributionSection, OptimizerSection
+from seqrl.configs.sections.sequence_encoders import TransformerSection
+from seqrl.core.registry import DISTRIBUTIONS, FILTERS, SEQUENCE_ENCODERS
+
+Discount = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class CriticSection(Section):
+    """The ensemble of critics."""
+
+    num_critics: PositiveInt = Field(4, description="Critics in the ensemble.")
+    num_layers: PositiveInt = Field(2, description="Hidden layers.")
+    d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
+    activation: ActivationName = Field("leaky_relu", description="Activation.")
+
+
+@FILTERS.register_section("binary")
+class BinaryFilterSection(Section):
+    """Imitate what is better than the policy (CRR)."""
+
+    type: Literal["binary"] = "binary"
+    threshold: float = Field(0.0, description="Advantage that must be exceeded.")
+
+
+@FILTERS.register_section("exponential")
+class ExponentialFilterSection(Section):
+    """Weigh by the exponential of the advantage (AWAC)."""
+
+    type: Literal["exponential"] = "exponential"
+    beta: PositiveFloat = Field(1.0, description="Inverse temperature.")
+    clip_low: float = Field(-10.0, description="Smallest advantage before the exponential.")
+    clip_high: float = Field(10.0, description="Largest advantage before the exponential.")
+
+
+@FILTERS.register_section("ramp")
+class RampFilterSection(Section):
+    """A leaky ramp of the advantage, plus the binary filter."""
+
+    type: Literal["ramp"] = "ramp"
+    beta: PositiveFloat = Field(2.0, description="Width of the ramp.")
+    tau: float = Field(0.01, description="Advantage at which it begins.")
+    slope: NonNegativeFloat = Field(0.05, description="Slope below tau.")
+    floor: NonNegativeFloat = Field(0.01, description="Weight of a transition without advantage.")
+    add_binary: bool = Field(True, description="Add 1 where the advantage is positive.")
+
+
+@FILTERS.register_section("none")
+class NoFilterSection(Section):
+    """Imitate everything: plain behaviour cloning, without a critic unless the online loss needs it."""
+
+    type: Literal["none"] = "none"
+
+
+class AgentSection(Section):
+    """What both agents share."""
+
+    sequence_encoder: Annotated[Section, Component(SEQUENCE_ENCODERS)] = Field(
+        TransformerSection(), description="The memory."
+    )
+    actor: ActorSection = ActorSection()
+    critic: CriticSection = CriticSection()
+    distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
+        AutoDistributionSection(), description="The distribution of actions."
+    )
+    filter: Annotated[Section, Component(FILTERS)] = Field(
+        BinaryFilterSection(), description="Weight of each transition in the offline actor loss, by its advantage."
+    )
+    optimizer: OptimizerSection = OptimizerSection()
+    gamma: Discount = Field(0.999, description="Discount of the policy that acts.")
+    extra_gammas: list[Discount] = Field(
+        [0.1, 0.9, 0.95, 0.97, 0.99, 0.995], description="Further discounts, learned beside it; [] learns one only."
+    )
+    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap.")
+    reward_multiplier: PositiveFloat = Field(10.0, description="Scales rewards in the losses only.")
+    online_coeff: NonNegativeFloat = Field(1.0, description="Weight of the actor's policy-gradient loss.")
+    offline_coeff: NonNegativeFloat = Field(0.1, description="Weight of the actor's filtered imitation loss.")
+    critic_loss_weight: PositiveFloat = Field(10.0, description="Weight of the critic loss.")
+    num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
+    num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
+    num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
+    tau: float = Field(0.003, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
+    use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
+    use_popart: bool = Field(True, description="Normalise values by the moving statistics of their targets.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AgentSection:
+        if self.num_critics_td > self.critic.num_critics:
+            raise ValueError(
+                f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
+            )
+        if self.online_coeff == 0 and self.offline_coeff == 0:
+            raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
+        return self

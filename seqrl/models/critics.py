@@ -1,0 +1,152 @@
+"""Ensembles of critics as batched matrix products."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqrl.models.mlp import make_activation
+from seqrl.models.two_hot import symlog
+
+MAX_ACTION = 0.999
+
+
+def discount_features(discounts: Float[Tensor, " G"]) -> Float[Tensor, "G 1"]:
+    """Return ``symlog(1 / max(1 - gamma, 1e-6))``: the horizon, in a range that a network likes."""
+    return symlog(1.0 / (1.0 - discounts).clamp(min=1e-6)).unsqueeze(-1)
+
+
+class EnsembleLinear(nn.Module):
+    """C linear layers in one product.
+
+    Initialised as the reference does: weights ``U(+-sqrt(3 / fan_in))``, biases ``U(+-sqrt(1 / fan_in))``.
+
+    Args:
+        num: C.
+        d_input: Width of the input.
+        d_output: Width of the output.
+        fan_in: What the bounds are computed from, where the layer is a part of a larger one.
+        bias: Whether to add a bias.
+    """
+
+    def __init__(self, num: int, d_input: int, d_output: int, *, fan_in: int | None = None, bias: bool = True) -> None:
+        super().__init__()
+        fan_in = fan_in or d_input
+        bound = math.sqrt(3 / fan_in)
+        self.weight = nn.Parameter(torch.empty(num, d_input, d_output).uniform_(-bound, bound))
+        bound = math.sqrt(1 / fan_in)
+        self.bias = nn.Parameter(torch.empty(num, 1, d_output).uniform_(-bound, bound)) if bias else None
+
+    def forward(self, x: Float[Tensor, "C N D"]) -> Float[Tensor, "C N E"]:
+        """Return each member's product of its own input."""
+        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+
+    def shared(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "C N E"]:
+        """Return each member's product of one input that all share."""
+        num, d_input, d_output = self.weight.shape
+        joined = self.weight.transpose(0, 1).reshape(d_input, num * d_output)
+        y = (x @ joined).view(-1, num, d_output).transpose(0, 1)
+        return y if self.bias is None else y + self.bias
+
+
+class StateActionCritics(nn.Module):
+    """C critics of a state, an action and a discount.
+
+    The state's share of the first layer depends neither on the discount nor on the sampled action, so it is computed
+    once per timestep; so is the action's share where all discounts share the action.
+
+    Args:
+        d_state: Width of the state.
+        d_action: Width of the action.
+        discounts: G discounts.
+        num_critics: C.
+        d_out: Width of the output: 1, or the number of bins.
+        num_layers: Hidden layers, at least 1.
+        d_hidden: Their width.
+        activation: Their activation.
+    """
+
+    horizon: Tensor
+
+    def __init__(
+        self,
+        d_state: int,
+        d_action: int,
+        discounts: Float[Tensor, " G"],
+        *,
+        num_critics: int = 4,
+        d_out: int = 1,
+        num_layers: int = 2,
+        d_hidden: int = 256,
+        activation: str = "leaky_relu",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("horizon", discount_features(discounts), persistent=False)
+        fan_in = d_state + d_action + 1
+        self.first_state = EnsembleLinear(num_critics, d_state, d_hidden, fan_in=fan_in)
+        self.first_action = EnsembleLinear(num_critics, d_action, d_hidden, fan_in=fan_in, bias=False)
+        self.first_discount = EnsembleLinear(num_critics, 1, d_hidden, fan_in=fan_in, bias=False)
+        self.activation = make_activation(activation)
+        self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
+        self.last = EnsembleLinear(num_critics, d_hidden, d_out)
+
+    def forward(
+        self, state: Float[Tensor, "B L D"], action: Float[Tensor, "K B L H A"]
+    ) -> Float[Tensor, "K B L G C O"]:
+        """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
+        num_k, num_b, num_l, num_h, d_action = action.shape
+        num_g = len(self.horizon)
+        of_state = self.first_state.shared(state.flatten(0, 1)).unflatten(1, (1, num_b * num_l, 1))
+        clipped = action.clamp(-MAX_ACTION, MAX_ACTION).reshape(-1, d_action)
+        of_action = self.first_action.shared(clipped).unflatten(1, (num_k, num_b * num_l, num_h))
+        of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, num_g))
+        x = self.activation(of_state + of_action + of_discount).flatten(1, 3)
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        y: Tensor = self.last(x)
+        outputs: Tensor = y.unflatten(1, (num_k, num_b, num_l, num_g)).movedim(0, -2)
+        return outputs
+
+
+class StateCritics(nn.Module):
+    """C critics of a state that give the value of every discrete action under every discount at once.
+
+    Args:
+        d_state: Width of the state.
+        num_actions: A.
+        num_discounts: G.
+        num_critics: C.
+        num_layers: Hidden layers, at least 1.
+        d_hidden: Their width.
+        activation: Their activation.
+    """
+
+    def __init__(
+        self,
+        d_state: int,
+        num_actions: int,
+        num_discounts: int,
+        *,
+        num_critics: int = 4,
+        num_layers: int = 2,
+        d_hidden: int = 256,
+        activation: str = "leaky_relu",
+    ) -> None:
+        super().__init__()
+        self.sizes = (num_discounts, num_actions)
+        self.activation = make_activation(activation)
+        self.first = EnsembleLinear(num_critics, d_state, d_hidden)
+        self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
+        self.last = EnsembleLinear(num_critics, d_hidden, num_discounts * num_actions)
+
+    def forward(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L G A C"]:
+        """Return the value of every action."""
+        x = self.activation(self.first.shared(state.flatten(0, 1)))
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        y: Tensor = self.last(x)
+        outputs: Tensor = y.unflatten(-1, self.sizes).unflatten(1, state.shape[:2]).movedim(0, -1)
+        return outputs

@@ -1,0 +1,103 @@
+"""Scalars as categorical distributions over bins, and back."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def symlog(x: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+    """Return ``sign(x) log(1 + |x|)`` (DreamerV3, arXiv 2301.04104, eq. 9)."""
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
+    """Return ``sign(x) (exp(|x|) - 1)``, the inverse of :func:`symlog`."""
+    return x.sign() * x.abs().expm1()
+
+
+class TwoHot(nn.Module):
+    """Encodes scalars as distributions over bins, and decodes distributions as scalars.
+
+    Args:
+        low: Smallest value that can be represented, in the units of the values.
+        high: Largest.
+        num_bins: At least 2.
+        use_symlog: Space the bins evenly in symlog space, or else linearly.
+        value_space: ``symlog`` takes the expectation over bin centres before symexp (the reference; biased when
+            values are random), ``return`` after it (DreamerV3; unbiased). Without ``use_symlog`` they are the same.
+        label: ``two_hot`` splits the mass between the two neighbours; ``hl_gauss`` integrates a Gaussian.
+        sigma_bins: Standard deviation of the Gaussian, in bin widths.
+
+    Raises:
+        ValueError: If the range is empty, or there are too few bins.
+    """
+
+    bins: Tensor
+    centers: Tensor
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        num_bins: int = 128,
+        *,
+        use_symlog: bool = True,
+        value_space: str = "symlog",
+        label: str = "two_hot",
+        sigma_bins: float = 0.75,
+    ) -> None:
+        super().__init__()
+        if not low < high or num_bins < 2:
+            raise ValueError(f"need low < high and at least 2 bins, got {low}, {high}, {num_bins}")
+        self.use_symlog = use_symlog
+        self.in_return_space = use_symlog and value_space == "return"
+        self.label = label
+        ends = torch.tensor([low, high], dtype=torch.float64)
+        first, last = (symlog(ends) if use_symlog else ends).tolist()
+        bins = torch.linspace(first, last, num_bins, dtype=torch.float64)
+        self.width = (last - first) / (num_bins - 1)
+        self.sigma = sigma_bins * self.width
+        self.register_buffer("bins", bins.float(), persistent=False)
+        self.register_buffer("centers", (symexp(bins) if use_symlog else bins).float(), persistent=False)
+
+    def encode(self, values: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead N"]:
+        """Return the target distribution of each value, clamped to the range first."""
+        if self.in_return_space and self.label == "two_hot":
+            return _two_hot(values.clamp(self.centers[0], self.centers[-1]), self.centers)
+        x = (symlog(values) if self.use_symlog else values).clamp(self.bins[0], self.bins[-1])
+        return _two_hot(x, self.bins) if self.label == "two_hot" else self._hl_gauss(x)
+
+    def decode(self, probs: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead"]:
+        """Return the value that each distribution stands for."""
+        if self.in_return_space or not self.use_symlog:
+            values: Tensor = (probs * self.centers).sum(-1)
+            return values
+        return symexp((probs * self.bins).sum(-1))
+
+    def initial_logits(self, value: float, width_bins: float = 4.0) -> Float[Tensor, " N"]:
+        """Return logits of a Gaussian ``width_bins`` bins wide around a value, for the output bias."""
+        at = torch.tensor(value, dtype=self.bins.dtype, device=self.bins.device)
+        x = symlog(at) if self.use_symlog else at
+        logits: Tensor = -0.5 * ((self.bins - x) / (width_bins * self.width)).square()
+        return logits
+
+    def _hl_gauss(self, x: Tensor) -> Tensor:
+        """Return the mass of a Gaussian around ``x`` in each bin, normalised to the range (arXiv 2403.03950, eq. 3)."""
+        half = 0.5 * self.width
+        edges = torch.cat([self.bins - half, self.bins[-1:] + half])
+        cdf = torch.special.ndtr((edges - x.unsqueeze(-1)) / self.sigma)
+        mass = cdf.diff(dim=-1)
+        normalized: Tensor = mass / (cdf[..., -1:] - cdf[..., :1])
+        return normalized
+
+
+def _two_hot(x: Tensor, bins: Tensor) -> Tensor:
+    """Split mass 1 between the neighbours of ``x`` so that the expectation over ``bins`` is ``x``."""
+    above = torch.searchsorted(bins, x.contiguous(), right=True).clamp(1, len(bins) - 1)
+    low, high = bins[above - 1], bins[above]
+    share = ((x - low) / (high - low)).clamp(0.0, 1.0)
+    encoded = torch.zeros((*x.shape, len(bins)), dtype=x.dtype, device=x.device)
+    encoded.scatter_(-1, (above - 1).unsqueeze(-1), (1 - share).unsqueeze(-1))
+    return encoded.scatter_add_(-1, above.unsqueeze(-1), share.unsqueeze(-1))

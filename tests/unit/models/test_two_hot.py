@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from seqrl.models.two_hot import TwoHot, symexp, symlog
+
+VALUES = torch.tensor([-90_000.0, -1234.5, -1.0, -1e-3, 0.0, 0.3, 2.0, 999.0, 88_000.0], dtype=torch.float64)
+
+
+def coder(**options):
+    return TwoHot(-1e5, 1e5, **options).double()
+
+
+def test_symlog_and_back():
+    np.testing.assert_allclose(symlog(VALUES).numpy(), np.sign(VALUES.numpy()) * np.log1p(np.abs(VALUES.numpy())))
+    torch.testing.assert_close(symexp(symlog(VALUES)), VALUES)
+
+
+@pytest.mark.parametrize("options", [{}, {"value_space": "return"}, {"use_symlog": False}])
+def test_two_hot_is_exact_inside_the_range(options):
+    two_hot = coder(**options)
+    encoded = two_hot.encode(VALUES)
+    torch.testing.assert_close(encoded.sum(-1), torch.ones(len(VALUES), dtype=torch.float64))
+    assert ((encoded > 0).sum(-1) <= 2).all()
+    assert (encoded >= 0).all()
+    torch.testing.assert_close(two_hot.decode(encoded), VALUES, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", ["two_hot", "hl_gauss"])
+def test_values_outside_are_clamped(label):
+    two_hot = coder(label=label)
+    outside = two_hot.encode(torch.tensor([-1e9, 1e9], dtype=torch.float64))
+    ends = two_hot.encode(torch.tensor([-1e5, 1e5], dtype=torch.float64))
+    torch.testing.assert_close(outside, ends, atol=1e-6, rtol=1e-5)
+
+
+def test_hl_gauss_equals_the_integral_of_a_gaussian():
+    two_hot = coder(label="hl_gauss", num_bins=64)
+    edges = np.linspace(float(two_hot.bins[0]), float(two_hot.bins[-1]), 64)
+    width = edges[1] - edges[0]
+    for value in VALUES.tolist():
+        x = np.sign(value) * np.log1p(abs(value))
+        mass = norm.cdf(edges + width / 2, x, 0.75 * width) - norm.cdf(edges - width / 2, x, 0.75 * width)
+        got = two_hot.encode(torch.tensor(value, dtype=torch.float64))
+        np.testing.assert_allclose(got, mass / mass.sum(), atol=1e-6)
+
+
+def test_hl_gauss_decodes_away_from_the_ends():
+    """Relative error below 1e-5 for values more than four bins from the ends."""
+    two_hot = coder(label="hl_gauss")
+    low, high = two_hot.centers[5].item(), two_hot.centers[-6].item()
+    values = torch.cat([torch.linspace(low, high, 301, dtype=torch.float64), VALUES[1:-1]])
+    x = symlog(values)
+    decoded = (two_hot.encode(values) * two_hot.bins).sum(-1)
+    assert ((decoded - x).abs() <= 1e-5 * x.abs().clamp(min=1.0)).all()
+
+
+def test_value_space_decides_the_bias_of_random_returns():
+    """0 or 100 with equal odds reads 9 in symlog space, 50 in return space."""
+    returns = torch.tensor([0.0, 100.0], dtype=torch.float64)
+    biased, unbiased = coder(), coder(value_space="return")
+    assert biased.decode(biased.encode(returns).mean(0)).item() == pytest.approx(np.sqrt(101) - 1, rel=1e-5)
+    assert unbiased.decode(unbiased.encode(returns).mean(0)).item() == pytest.approx(50.0, rel=1e-5)
+
+
+def test_initial_logits_are_near_their_value():
+    two_hot = coder()
+    for value in (0.0, 30.0, -500.0):
+        start = symlog(two_hot.decode(two_hot.initial_logits(value).softmax(-1)))
+        assert abs(start - symlog(torch.tensor(value, dtype=torch.float64))) < two_hot.width
+
+
+def test_bad_ranges():
+    with pytest.raises(ValueError, match="need low < high"):
+        TwoHot(1.0, 1.0)
