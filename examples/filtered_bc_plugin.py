@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqrl.algo import Algo, register_algo_factory_func
 from seqrl.algo.bc import BC
-from seqrl.configs import BaseConfig, register_config
+from seqrl.configs import BCConfig, register_config
 from seqrl.configs.bc_config import BCSection
 from seqrl.core.tensors import SeqBatch
 
@@ -25,7 +25,7 @@ class FilteredBCSection(BCSection):
 
 
 @register_config("filtered_bc")
-class FilteredBCConfig(BaseConfig):
+class FilteredBCConfig(BCConfig):
     """Run file of filtered behaviour cloning."""
 
     algo: FilteredBCSection = FilteredBCSection()

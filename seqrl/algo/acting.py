@@ -62,6 +62,7 @@ class VectorPolicy:
         missing = sorted(self.algo.obs.keys() - obs.keys())
         if missing:
             raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(obs)}")
+        self._check_shapes(obs)
         if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
             raise DataError(self.algo._step_problem(int(self._step.max())))
         inputs = SeqInputs(
@@ -74,9 +75,30 @@ class VectorPolicy:
         )
         actions, self._state = self.algo.act(inputs, self._state, self.deterministic)
         executed: np.ndarray = actions.float().cpu().numpy()
-        self._prev_action = executed.copy()
+        self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
+
+    def _check_shapes(self, obs: Mapping[str, np.ndarray]) -> None:
+        for name, spec in self.algo.obs.items():
+            value = obs[name]
+            expected = (self.num_rows, *spec.shape)
+            if value.shape != expected:
+                raise DataError(
+                    f"observation {name!r} has shape {value.shape}, expected {expected}; for several rows at once pass "
+                    "batched_ob=True"
+                )
+            if value.dtype.kind not in "biuf":
+                raise DataError(f"observation {name!r} is of dtype {value.dtype}, not numbers")
+            if spec.dtype == "uint8" and value.dtype.kind == "f":
+                raise DataError(f"observation {name!r} is {value.dtype}, but was uint8 (0 to 255) in training")
+            if spec.nvec is not None and not self._in_categories(value, spec.nvec):
+                raise DataError(f"observation {name!r} is outside its categories {spec.nvec}: {value.tolist()}")
+
+    @staticmethod
+    def _in_categories(value: np.ndarray, nvec: tuple[int, ...]) -> bool:
+        flat = value.reshape(len(value), -1)
+        return bool(((flat >= 0) & (flat < np.asarray(nvec)) & (flat == np.floor(flat))).all())
 
     def _reward(self, reward: np.ndarray | None) -> np.ndarray:
         started = self._step > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +36,11 @@ class TrainingState:
 
     Attributes:
         optimizer: Tensors of the optimiser, by name.
-        values: Counters, generators and best scores; JSON values.
-        generators: Raw states of torch's generators, by device.
+        values: Counters and best scores; JSON values. Generators need no state: every epoch seeds them anew.
     """
 
     optimizer: dict[str, Tensor]
     values: dict[str, Any]
-    generators: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,7 @@ class Checkpoint:
         if not {_STATE, _OPTIMIZER} <= self.card["files"].keys():
             raise CheckpointError(f"{self.path} holds weights only, so a run cannot be resumed from it")
         tensors = self.tensors(_OPTIMIZER)
-        generators = {k[10:]: v for k, v in tensors.items() if k.startswith("generator/")}
-        optimizer = {k[10:]: v for k, v in tensors.items() if k.startswith("optimizer/")}
-        return TrainingState(optimizer, self.json_object(_STATE), generators)
+        return TrainingState(tensors, self.json_object(_STATE))
 
 
 # ---------------------------------------------------------------------------------------------- writing
@@ -118,9 +114,7 @@ def save_checkpoint(
         save_file(algo.serialize(), folder / _MODEL)
         if training_state is not None:
             (folder / "training_state").mkdir()
-            tensors = {f"optimizer/{k}": v.contiguous() for k, v in training_state.optimizer.items()}
-            tensors |= {f"generator/{k}": v for k, v in training_state.generators.items()}
-            save_file(tensors, folder / _OPTIMIZER)
+            save_file({k: v.contiguous() for k, v in training_state.optimizer.items()}, folder / _OPTIMIZER)
             write_json(folder / _STATE, training_state.values)
         files = sorted(f for f in folder.rglob("*") if f.is_file())
         card = {

@@ -48,7 +48,10 @@ class RolloutPolicy:
     def reset_rows(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True, in batched use."""
         if self._vector is not None:
-            self._vector.reset(np.asarray(rows, bool))
+            rows = np.asarray(rows, bool)
+            if rows.shape != (self._vector.num_rows,):
+                raise DataError(f"rows has shape {rows.shape}, but there are {self._vector.num_rows} rows")
+            self._vector.reset(rows)
 
     def __call__(
         self,
@@ -74,21 +77,28 @@ class RolloutPolicy:
             obs = {k: v[None] for k, v in obs.items()}
             goal = {k: v[None] for k, v in goal.items()}
         num_rows = len(next(iter(obs.values())))
-        if self._vector is None:
-            self._vector = VectorPolicy(self.algo, num_rows, deterministic=self.deterministic)
-        elif self._vector.num_rows != num_rows:
-            raise DataError(
-                f"{num_rows} rows, but the episode began with {self._vector.num_rows}; call start_episode()"
-            )
+        vector = self._vector
+        if vector is None:
+            vector = VectorPolicy(self.algo, num_rows, deterministic=self.deterministic)
+        elif vector.num_rows != num_rows:
+            raise DataError(f"{num_rows} rows, but the episode began with {vector.num_rows}; call start_episode()")
         rewards = None if reward is None else np.atleast_1d(np.asarray(reward, np.float32))
-        actions = self._codec.decode(self._vector.act(obs, rewards, goal=goal))
+        if rewards is not None and rewards.shape != (num_rows,):
+            raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
+        actions = self._codec.decode(vector.act(obs, rewards, goal=goal))
+        self._vector = vector  # only now: a call that was refused begins no episode
         return actions if batched_ob else actions[0]
 
     def _flat(self, ob: Any) -> dict[str, np.ndarray]:
         """Return name -> array, from the environment's own structure or from a dict that is flat already."""
         if isinstance(ob, Mapping) and not isinstance(self.observation_space, spaces.Dict):
             return {k: np.asarray(v) for k, v in ob.items()}
+        if isinstance(self.observation_space, spaces.Dict) and not isinstance(ob, Mapping):
+            names = list(self.observation_space.spaces)
+            if len(names) != 1:
+                raise DataError(f"the policy reads a dict with {', '.join(names)}, got {type(ob).__name__}")
+            ob = {names[0]: ob}
         try:
             return flatten_obs(self.observation_space, ob)
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from seqrl.algo.finite_guard import FiniteGuard
@@ -39,11 +42,19 @@ class Updater:
 
     Args:
         algo: Whose weights move.
-        accelerator: Device placement, precision, accumulation, processes; a plain one by default.
+        accelerator: Device placement, precision, processes; a plain one by default.
+        accumulate_batches: Micro-batches whose gradients make one step.
         on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
     """
 
-    def __init__(self, algo: Algo, accelerator: Accelerator | None = None, *, on_nonfinite: str = "stop") -> None:
+    def __init__(
+        self,
+        algo: Algo,
+        accelerator: Accelerator | None = None,
+        *,
+        accumulate_batches: int = 1,
+        on_nonfinite: str = "stop",
+    ) -> None:
         section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
         self._algo = algo
         self._section = section
@@ -51,42 +62,58 @@ class Updater:
         self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
         self._raw_optimizer = build_optimizer(algo.nets, section)
         self._module, self._optimizer = self._accelerator.prepare(LossModule(algo), self._raw_optimizer)
+        self._accumulate = accumulate_batches
+        self._batches: list[SeqBatch] = []
+        self._bad: Tensor | None = None
         self._stats: dict[str, Tensor] = {}
         self.guard = FiniteGuard(stop=on_nonfinite == "stop")
         self.num_steps = 0
 
     def step(self, batch: SeqBatch) -> Losses:
-        """Run one micro-batch; update the weights when the accumulation is full."""
-        accelerator = self._accelerator
-        self.guard.check()
-        with accelerator.accumulate(self._module):
+        """Run one micro-batch; update the weights when the accumulation is full.
+
+        Micro-batches are counted here: accelerate would count them for the whole process, so two updaters would
+        disturb each other.
+        """
+        if not self._batches:
+            self.guard.check()
+        self._batches.append(batch)
+        is_last = len(self._batches) == self._accumulate
+        with contextlib.nullcontext() if is_last else self._accelerator.no_sync(self._module):
             losses: Losses = self._module(batch)
-            accelerator.backward(losses.total)
-            self._add(losses.stats)
-            if accelerator.sync_gradients:
-                self._before_step(losses, batch)
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
-        if accelerator.sync_gradients:
-            self.num_steps += 1
-            self._algo.on_gradient_step(self._reduced())
+            self._accelerator.backward(losses.total / self._accumulate)
+        bad = ~torch.isfinite(losses.total.detach())
+        self._bad = bad if self._bad is None else self._bad | bad
+        self._add(losses.stats)
+        if is_last:
+            losses.metrics["optim/grad_norm"] = self._update()
         return losses
 
-    def _before_step(self, losses: Losses, batch: SeqBatch) -> None:
-        """Set the learning rate, clip, and tell the optimiser whether to skip."""
+    def _update(self) -> Tensor:
+        """Set the learning rate, clip, step unless something is not finite, and let the algorithm follow."""
         rate = self._section.learning_rate * warmup(self.num_steps, self._section.warmup_steps)
         for group in self._raw_optimizer.param_groups:
             group["lr"] = rate
         clip = self._section.grad_clip
         norm = self._accelerator.clip_grad_norm_(self._trained, float("inf") if clip is None else clip)
         assert isinstance(norm, Tensor)
-        losses.metrics["optim/grad_norm"] = norm.detach()
-        bad = ~torch.isfinite(norm)
-        if self._accelerator.num_processes == 1:
-            bad = bad | ~torch.isfinite(losses.total.detach())
-        if self._accelerator.scaler is None:
+        if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
+            bad = ~torch.isfinite(norm.detach())
+            if self._accelerator.num_processes == 1 and self._bad is not None:
+                bad = bad | self._bad  # with several ranks only the norm is the same everywhere
             self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
-            self.guard.push(bad, batch, self.num_steps)
+            self.guard.push(bad, self._batches, self.num_steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._batches, self._bad = [], None
+        self.num_steps += 1
+        self._algo.on_gradient_step(self._reduced())
+        return norm.detach()
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which a forward pass has the run's precision."""
+        context: contextlib.AbstractContextManager[Any] = self._accelerator.autocast()
+        return context
 
     def _add(self, stats: dict[str, Tensor]) -> None:
         for name, value in stats.items():
@@ -115,16 +142,21 @@ class Updater:
         self.num_steps = num_steps
 
 
-def make_accelerator(device: torch.device, *, precision: str = "no", accumulate_batches: int = 1) -> Accelerator:
+def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelerator:
     """Return an Accelerator for one device per process.
 
     accelerate keeps its settings for the life of the process and refuses others. A run on its own may follow a run
-    with other settings, so they are forgotten first; ranks of a distributed run keep theirs.
+    with other settings, so they are forgotten first; ranks of a distributed run keep theirs. Buffers are not
+    broadcast: every rank moves them by the same sums.
     """
     if PartialState._shared_state and PartialState().num_processes == 1:
         AcceleratorState._reset_state(reset_partial_state=True)
+    is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     return Accelerator(
-        cpu=device.type == "cpu", mixed_precision=precision, gradient_accumulation_steps=accumulate_batches
+        cpu=device.type == "cpu",
+        mixed_precision=precision,
+        device_placement=not is_alone,  # alone, the networks lie on their device already, which may be any
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
 
 

@@ -97,7 +97,7 @@ def read_config_values(path: str) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read as text ({error})") from error
     elif path in template_names():
-        text = resources.files("seqrl.configs").joinpath("templates", path).read_text(encoding="utf-8")
+        text = resources.files("seqrl.configs").joinpath("templates").joinpath(path).read_text(encoding="utf-8")
     else:
         legal = template_names()
         raise ConfigError(

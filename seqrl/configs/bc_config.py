@@ -9,6 +9,7 @@ from pydantic import Field
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.policy import ActorSection, AutoDistributionSection, OptimizerSection
+from seqrl.configs.sections.run import ImitationObservationSection
 from seqrl.configs.sections.sequence_encoders import TransformerSection
 from seqrl.core.registry import DISTRIBUTIONS, SEQUENCE_ENCODERS
 
@@ -30,4 +31,5 @@ class BCSection(Section):
 class BCConfig(BaseConfig):
     """Run file of behaviour cloning."""
 
+    observation: ImitationObservationSection = ImitationObservationSection()
     algo: BCSection = BCSection()

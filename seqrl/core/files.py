@@ -67,8 +67,9 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
     os.replace(path, old)
     try:
         os.replace(temporary, path)
-    except OSError:
-        os.replace(old, path)
+    except BaseException:  # an interrupt too: the old folder must keep its name
+        if not path.exists():
+            os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
 

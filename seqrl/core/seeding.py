@@ -31,10 +31,10 @@ def integer_seed(seed: int, *path: int | str) -> int:
     return int(seed_sequence(seed, *path).generate_state(1)[0] >> 1)
 
 
-def seed_everything(seed: int, rank: int = 0) -> None:
-    """Seed Python's, NumPy's global and torch's generators (torch only where it can be imported)."""
-    random.seed(integer_seed(seed, "python", rank))
-    np.random.seed(integer_seed(seed, "numpy", rank))  # noqa: NPY002  (user code may draw from it)
+def seed_everything(seed: int, *path: int) -> None:
+    """Seed Python's, NumPy's global and torch's generators for ``path``, for instance ``(rank, epoch)``."""
+    random.seed(integer_seed(seed, "python", *path))
+    np.random.seed(integer_seed(seed, "numpy", *path))  # noqa: NPY002  (user code may draw from it)
     import torch
 
-    torch.manual_seed(integer_seed(seed, "torch", rank))
+    torch.manual_seed(integer_seed(seed, "torch", *path))

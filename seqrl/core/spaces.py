@@ -72,7 +72,9 @@ def _space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
         low, high = (_bounds_from_json(value[k], shape, dtype) for k in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(value["n"], start=value["start"], dtype=np.dtype(value["dtype"]).type)
+        dtype = np.dtype(value["dtype"])
+        options = {} if dtype == np.int64 else {"dtype": dtype.type}  # an option that older gymnasium does not know
+        return spaces.Discrete(value["n"], start=value["start"], **options)
     if kind == "MultiDiscrete":
         dtype = np.dtype(value["dtype"])
         return spaces.MultiDiscrete(np.array(value["nvec"]), dtype=dtype.type, start=np.array(value["start"]))
@@ -144,7 +146,9 @@ def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[s
     array = np.asarray(obs)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         array = array - space.start
-    return [(prefix or OBS_KEY, array.astype(space.dtype, copy=False))]
+    dtype = np.dtype(space.dtype)
+    fits = np.can_cast(array.dtype, dtype, "same_kind")  # a float is never cut to an integer unseen
+    return [(prefix or OBS_KEY, array.astype(dtype, copy=False) if fits else array)]
 
 
 def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Space[Any]]]:
@@ -261,6 +265,11 @@ class ActionCodec:
         index = np.stack([part.argmax(-1) for part in parts], axis=-1) + self._start
         return index.reshape(shape).astype(self.dtype)
 
+    def executed(self, actions: np.ndarray) -> np.ndarray:
+        """Return policy actions as the environment executes them: rounded where it takes integers."""
+        is_rounded = self.kind == "continuous" and np.issubdtype(self.dtype, np.integer)
+        return self.encode(self.decode(actions)) if is_rounded else actions.copy()
+
     def zeros(self, *lead: int) -> np.ndarray:
         """Return policy actions of zeros, the "previous action" of an episode's first step."""
         return np.zeros((*lead, self.dim), np.float32)
@@ -278,6 +287,11 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
         if actions.min(initial=0) < 0:
             raise DataError(f"integer actions reach {actions.min()}, but a Discrete action is at least 0")
         return spaces.Discrete(int(actions.max()) + 1)
+    if not np.issubdtype(actions.dtype, np.floating):
+        raise DataError(
+            f"{actions.dtype} actions of shape {actions.shape[1:]} do not say their space; "
+            "write it as JSON to the attribute 'action_space' of the group 'data'"
+        )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
         raise DataError(
             f"actions reach {np.abs(actions).max():.4g} but must lie in [-1, 1] where the file names no action space; "

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
@@ -60,7 +61,8 @@ class SequenceDataset:
         first = self.sources[0].store
         for source in self.sources[1:]:
             if source.store.schema != first.schema or source.store.info.action_space != first.info.action_space:
-                raise DataError(f"{source.store.path} and {first.path} hold different observations or actions")
+                names = [s.info.source or str(s.path) for s in (source.store, first)]
+                raise DataError(f"{names[0]} and {names[1]} hold different observations or actions")
         self._window = window
         self._padding = padding
         self._sample_by = sample_by
@@ -74,6 +76,12 @@ class SequenceDataset:
         self._lengths = [s.store.length[s.indices] for s in self.sources]
         weights = np.array([s.weight for s in self.sources])
         self._weights = weights / weights.sum()
+
+    def use_categories(self, action_space: spaces.Space[Any]) -> None:
+        """Encode discrete actions by the environment's space, which may have more of them than the data shows."""
+        codec = ActionCodec(action_space)
+        if codec.kind != "continuous":
+            self._codec = codec
 
     @property
     def num_trajectories(self) -> int:

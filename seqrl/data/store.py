@@ -34,6 +34,7 @@ class StoreInfo:
         env_kwargs: Arguments it was made with.
         has_next_obs: Whether the last input of a trajectory is a true observation; without it, algorithms that
             bootstrap must refuse the data.
+        spaces_are_known: Whether the data says its spaces; else they are inferred from its values.
         filters: Filter key -> names of the episodes it selects.
         source: Where the data came from, in words.
     """
@@ -43,6 +44,7 @@ class StoreInfo:
     env_id: str | None = None
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     has_next_obs: bool = True
+    spaces_are_known: bool = True
     filters: dict[str, list[str]] = field(default_factory=dict)
     source: str = ""
 
@@ -55,6 +57,7 @@ class StoreInfo:
             "env_id": self.env_id,
             "env_kwargs": self.env_kwargs,
             "has_next_obs": self.has_next_obs,
+            "spaces_are_known": self.spaces_are_known,
             "filters": self.filters,
             "source": self.source,
         }
@@ -73,7 +76,10 @@ class StoreInfo:
             return cls(
                 observation_space=space_from_json(value["observation_space"]),
                 action_space=space_from_json(value["action_space"]),
-                **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
+                **{
+                    k: value[k]
+                    for k in ("env_id", "env_kwargs", "has_next_obs", "spaces_are_known", "filters", "source")
+                },
             )
         except KeyError as error:
             raise DataError(f"{source}: lacks the key {error}") from error

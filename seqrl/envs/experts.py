@@ -31,6 +31,8 @@ def make_expert(env_id: str) -> Expert:
     Raises:
         EnvError: If the environment has none.
     """
+    from seqrl.envs.builtin import tmaze  # noqa: F401  (registers its experts; importing it above would be circular)
+
     name = env_id.split(":")[-1]
     if name not in EXPERTS:
         raise EnvError(f"environment {env_id!r} has no scripted expert; those that have: {', '.join(EXPERTS.names())}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError, did_you_mean
+from seqrl.core.plugins import load_plugins
 from seqrl.envs.vector import BatchedEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
@@ -22,12 +24,14 @@ def make_env(
     *,
     max_episode_steps: int | None = None,
     render_mode: str | None = None,
+    plugins: Sequence[str] = (),
 ) -> gym.Env[Any, Any]:
-    """Return ``gymnasium.make(env_id, **kwargs)``.
+    """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
     Raises:
         EnvError: If the id is unknown, its package is missing, or it refuses the arguments.
     """
+    load_plugins(plugins)
     options = dict(kwargs or {})
     if render_mode is not None:
         options["render_mode"] = render_mode
@@ -41,6 +45,12 @@ def make_env(
 def env_maker(env_id: str, kwargs: Mapping[str, Any] | None = None, **options: Any) -> MakeEnv:
     """Return a picklable callable that makes the environment, in this or a spawned process."""
     return functools.partial(make_env, env_id, dict(kwargs or {}), **options)
+
+
+def names_foreign_module(env_id: str) -> str | None:
+    """Return the module that a ``module:Env-v0`` id would import, or None; data and checkpoints must not cause that."""
+    module, colon, _ = env_id.partition(":")
+    return module if colon and module not in sys.modules else None
 
 
 def make_batched_env(

@@ -49,6 +49,8 @@ class SigmaLinear(nn.Module):
     def _kept_weight(self) -> Tensor:
         """Return the scaled weight, computed once until a tensor behind it changes: half the time of acting."""
         tensors = (self.weight, self.scale, self.u, self.v)
+        if any(t.is_inference() for t in tensors):
+            return self._scaled_weight()
         key = tuple((t._version, t.data_ptr(), t.dtype, t.device) for t in tensors)
         if self._kept is None or self._kept[0] != key:
             self._kept = (key, self._scaled_weight())

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from seqrl.core.errors import SeqrlError, TrainingError
+from seqrl.core.errors import ConfigError, SeqrlError, TrainingError
 
 
 def json_object(text: str) -> dict[str, Any]:
     """Return the JSON object that an argument holds; argparse reports anything else."""
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"must be a JSON object such as '{{\"key\": 1}}', got {text}")
     return value
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a negative seed.
+
+    Raises:
+        ConfigError: If it is negative.
+    """
+    if seed < 0:
+        raise ConfigError(f"--seed must be at least 0, got {seed}")
+
+
+def check_output(path: Path | None, suffixes: tuple[str, ...], *, overwrite: bool) -> None:
+    """Check that a file can be written, before any work is done for it.
+
+    Raises:
+        ConfigError: If it has another suffix, exists, or its folder cannot be made or written to.
+    """
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise ConfigError(f"{path} should end in {' or '.join(suffixes)}")
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise ConfigError(f"{path} exists; pass --overwrite to replace it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"cannot write {path}: the folder {path.parent} is not writable")
 
 
 Main = Callable[[Sequence[str] | None], int]
@@ -39,6 +75,9 @@ def script(main: Main) -> Callable[..., int]:
             return 1
         except SeqrlError as error:
             print(f"error: {error}", file=sys.stderr)
+            return 2
+        except (PermissionError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+            print(f"error: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import json_object, script
+from seqrl.scripts._script import check_output, check_seed, json_object, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,8 +75,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("give --env ID (its scripted expert acts), --agent CHECKPOINT, or both")
     if args.episodes < 1 or args.num_envs < 1 or not 0 <= args.valid_fraction < 1:
         raise ConfigError("--episodes and --num-envs must be at least 1, --valid-fraction in [0, 1)")
-    if args.output.exists() and not args.overwrite:
-        raise ConfigError(f"{args.output} exists; pass --overwrite to replace it")
+    check_seed(args.seed)
+    check_output(args.output, (".hdf5", ".h5"), overwrite=args.overwrite)
 
 
 def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -85,13 +85,24 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     from seqrl.training.rollouts import AlgoPolicy, ScriptedPolicy
 
     if args.agent is None:
-        return env_maker(args.env, args.env_kwargs), lambda env: ScriptedPolicy(args.env, env), None
+        return (
+            env_maker(args.env, args.env_kwargs, plugins=tuple(args.plugin)),
+            lambda env: ScriptedPolicy(args.env, env),
+            None,
+        )
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.training.deploy import env_maker_from_checkpoint
+    from seqrl.training.spaces import check_actions, check_observations
 
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)
-    maker = env_maker_from_checkpoint(checkpoint, env_id=args.env, kwargs=args.env_kwargs)
+    maker: Any = env_maker_from_checkpoint(
+        checkpoint, env_id=args.env, kwargs=args.env_kwargs, plugins=tuple(args.plugin)
+    )
+    probe = maker()
+    check_observations(probe.observation_space, algo.obs, maker.args[0])
+    check_actions(probe.action_space, algo.codec.space, maker.args[0])
+    probe.close()
     return maker, lambda env: AlgoPolicy(algo, env.num_envs, deterministic=not args.sample), algo
 
 

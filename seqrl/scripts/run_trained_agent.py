@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import json_object, script
+from seqrl.scripts._script import check_output, check_seed, json_object, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--video-path", type=Path, help="write a GIF of the first episodes here")
     p.add_argument("--video-episodes", type=int, default=3, help="episodes in the GIF (default %(default)s)")
     p.add_argument("--dataset-path", type=Path, help="write the episodes here, as robomimic HDF5")
+    p.add_argument("--overwrite", action="store_true", help="replace files that exist")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     p.add_argument("--json", action="store_true", help="print the statistics as JSON")
     return p
@@ -38,8 +39,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Roll out, and return the exit code."""
     args = parser().parse_args(argv)
-    if args.n_rollouts < 1 or args.num_envs < 1:
-        raise ConfigError("--n-rollouts and --num-envs must be at least 1")
+    _check(args)
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
     from seqrl.training.deploy import env_maker_from_checkpoint
@@ -48,17 +48,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint, args.device)
     maker: Any = env_maker_from_checkpoint(
-        checkpoint, env_id=args.env, kwargs=args.env_kwargs, max_episode_steps=args.horizon
+        checkpoint, env_id=args.env, kwargs=args.env_kwargs, max_episode_steps=args.horizon, plugins=tuple(args.plugin)
     )
     metrics = _rollouts(args, algo, maker)
-    if args.video_path is not None:
-        _animate(args, algo, maker)
     if args.json:
         print(json.dumps(metrics, indent=2))
     else:
         width = max(map(len, metrics))
         print("\n".join(f"{name:<{width}}  {value:.4g}" for name, value in metrics.items()))
+    if args.video_path is not None:
+        _animate(args, algo, maker)
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.n_rollouts < 1 or args.num_envs < 1 or args.video_episodes < 1:
+        raise ConfigError("--n-rollouts, --num-envs and --video-episodes must be at least 1")
+    check_seed(args.seed)
+    check_output(args.dataset_path, (".hdf5", ".h5"), overwrite=args.overwrite)
+    check_output(args.video_path, (".gif",), overwrite=args.overwrite)
 
 
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
@@ -69,9 +77,12 @@ def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, floa
     from seqrl.envs import make_batched_env
     from seqrl.training.evaluator import evaluation_mode
     from seqrl.training.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
+    from seqrl.training.spaces import check_actions, check_observations
     from seqrl.training.statistics import summarize_episodes
 
     env = make_batched_env(maker, min(args.num_envs, args.n_rollouts))
+    check_observations(env.observation_space, algo.obs, maker.args[0])
+    check_actions(env.codec.space, algo.codec.space, maker.args[0])
     collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
     try:
         with evaluation_mode(algo, integer_seed(args.seed, "policy")):

@@ -49,15 +49,20 @@ def resolve_config(args: argparse.Namespace) -> BaseConfig:
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
     values: dict[str, Any] = read_config_values(args.config) if args.config else {"algo_name": args.algo}
-    plugins = [*values.get("plugins", []), *args.plugin]
-    load_plugins(map(str, plugins))
+    if args.resume and args.overwrite:
+        raise ConfigError("--resume goes on with a run, --overwrite replaces it; give one of the two")
+    listed = values.get("plugins", [])
+    if not isinstance(listed, list):
+        raise ConfigError(f"plugins: must be a list of files or modules, got {listed!r}")
+    plugins = [*map(str, listed), *args.plugin]
+    load_plugins(plugins)
     if plugins:
         values["plugins"] = plugins
-    if args.dataset is not None:
-        values.setdefault("train", {})["data"] = [{"path": args.dataset}]
-    if args.name is not None:
-        values.setdefault("experiment", {})["name"] = args.name
     overrides = [*(DEBUG if args.debug else ()), *args.set]
+    if args.dataset is not None:
+        overrides.insert(0, "train.data=" + json.dumps([{"path": args.dataset}]))
+    if args.name is not None:
+        overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     for dropped in apply_overrides(values, overrides):
         print(f"note: {dropped}", file=sys.stderr)
     if "algo_name" not in values:

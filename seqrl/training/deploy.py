@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.core.errors import CheckpointError
 from seqrl.core.plugins import load_plugins
-from seqrl.envs.make import MakeEnv, env_maker
+from seqrl.envs.make import MakeEnv, env_maker, names_foreign_module
 
 
 def env_maker_from_checkpoint(
@@ -32,13 +31,14 @@ def env_maker_from_checkpoint(
             cause an import.
     """
     recorded = checkpoint.card.get("env") or {}
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("kwargs", {}), dict):
+        raise CheckpointError(f"{checkpoint.path}: the card's 'env' is not an object: {str(recorded)[:60]}")
     if env_id is not None:
         return env_maker(env_id, kwargs, **options)
     env_id = recorded.get("id")
     if not env_id:
         raise CheckpointError(f"{checkpoint.path} names no environment; give one (--env ID, or env_id=ID in Python)")
-    module, colon, _ = str(env_id).partition(":")
-    if colon and module not in sys.modules:
+    if module := names_foreign_module(str(env_id)):
         raise CheckpointError(
             f"{checkpoint.path} needs the environment {env_id!r}, whose module {module!r} is never imported unasked. "
             f"If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."

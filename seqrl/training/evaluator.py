@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import EvaluationSection
@@ -37,8 +38,16 @@ class Evaluator:
         self._section = section
         self._make_env = make_env
         self._seed = seed
-        num_envs = min(section.num_envs, section.episodes)
-        self.env: BatchedEnv = make_batched_env(make_env, num_envs, vectorization=vectorization)
+        self._vectorization = vectorization
+        self._env: BatchedEnv | None = None
+
+    @property
+    def env(self) -> BatchedEnv:
+        """The environments, made on first use and again after :meth:`close`."""
+        if self._env is None:
+            num_envs = min(self._section.num_envs, self._section.episodes)
+            self._env = make_batched_env(self._make_env, num_envs, vectorization=self._vectorization)
+        return self._env
 
     def evaluate(self, algo: Algo, epoch: int) -> tuple[dict[str, float], list[Episode]]:
         """Return metrics and episodes of the policy as it is after ``epoch`` epochs."""
@@ -53,7 +62,9 @@ class Evaluator:
 
     def close(self) -> None:
         """Close the environments."""
-        self.env.close()
+        if self._env is not None:
+            self._env.close()
+            self._env = None
 
 
 def record_animation(
@@ -66,7 +77,8 @@ def record_animation(
     Raises:
         EnvError: If it renders nothing.
     """
-    env = make_batched_env(make_env, 1)
+    # In the next-step mode the last frame of an episode is rendered before the environment is reset.
+    env = BatchedEnv(SyncVectorEnv([make_env], autoreset_mode=AutoresetMode.NEXT_STEP))
     frames: list[np.ndarray] = []
 
     def keep(_actions: Any, _step: Any) -> None:

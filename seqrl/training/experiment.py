@@ -19,13 +19,13 @@ from seqrl.algo.checkpoint import TrainingState, read_checkpoint, resolve_device
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.algo.updater import Updater, make_accelerator
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import EnvError, TrainingError
+from seqrl.core.errors import ConfigError, EnvError, TrainingError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.seeding import seed_everything
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import StoreInfo
-from seqrl.envs.make import MakeEnv, env_maker
+from seqrl.envs.make import MakeEnv, env_maker, names_foreign_module
 from seqrl.envs.metrics import Episode
 from seqrl.training.console import evaluation_line, format_count, format_megabytes, summary_text
 from seqrl.training.evaluator import Evaluator
@@ -34,6 +34,7 @@ from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
 from seqrl.training.run_folder import RunFolder, default_name
 from seqrl.training.run_report import write_run_report
 from seqrl.training.sources import open_data, split_sources, summarize
+from seqrl.training.spaces import agreed_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Experiment:
         self.config = config
         self.progress = Progress()
         self.metrics: dict[str, float] = {}
+        self.metrics_epoch = -1
         self.best: dict[str, float] = {}
         self.warnings: list[str] = []
         self.evaluator: Evaluator | None = None
@@ -117,17 +119,25 @@ class Experiment:
         if config.train.num_threads is not None:
             torch.set_num_threads(config.train.num_threads)
         self.device = resolve_device(config.train.device)
-        self.accelerator = make_accelerator(
-            self.device, precision=config.train.precision, accumulate_batches=config.train.accumulate_batches
-        )
+        self.accelerator = make_accelerator(self.device, precision=config.train.precision)
+        if self.accelerator.num_processes > 1:
+            self.device = self.accelerator.device
         with self.accelerator.main_process_first():
             train, valid = self._datasets()
         self.info: StoreInfo = train.sources[0].store.info
-        seed_everything(config.train.seed, self.accelerator.process_index)
-        self.algo: Algo = self._build_algo()
-        self.algo.updater = Updater(self.algo, self.accelerator, on_nonfinite=config.train.on_nonfinite)
-        self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
         self.make_env = self._find_env()
+        for dataset in (train, valid):
+            if dataset is not None:
+                dataset.use_categories(self.info.action_space)
+        seed_everything(config.train.seed)  # the same networks on every rank
+        self.algo: Algo = self._build_algo()
+        self.algo.updater = Updater(
+            self.algo,
+            self.accelerator,
+            accumulate_batches=config.train.accumulate_batches,
+            on_nonfinite=config.train.on_nonfinite,
+        )
+        self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
         if self.accelerator.is_main_process:
             self._start_main_process()
         elif self._resume:
@@ -144,7 +154,7 @@ class Experiment:
         logger.info("%s", self._summary())
 
     def _run_path(self) -> Path:
-        name = self.config.experiment.name or default_name(self.config, self.config.env.id or self.info.env_id)
+        name = self.config.experiment.name or default_name(self.config, self.env_id)
         return Path(self.config.experiment.output_dir).expanduser() / name
 
     def _datasets(self) -> tuple[SequenceDataset, SequenceDataset | None]:
@@ -177,21 +187,37 @@ class Experiment:
         """Return what makes evaluation environments; None, with a warning, if only the data names one that fails."""
         if self._given_env is not None:
             return self._given_env
-        env, section = self.config.env, self.config.experiment.evaluation
-        env_id = env.id or self.info.env_id
-        if env_id is None:
+        if not (env_id := self.env_id):
             self.warn("neither env.id nor the data names an environment, so nothing will be evaluated")
             return None
-        kwargs = {**(env.kwargs if env.id else {**self.info.env_kwargs, **env.kwargs}), **env.eval_kwargs}
-        maker = env_maker(env_id, kwargs, max_episode_steps=section.max_steps)
+        env, max_steps = self.config.env, self.config.experiment.evaluation.max_steps
+        kwargs = {**self.env_kwargs, **env.eval_kwargs}
+        maker = env_maker(env_id, kwargs, max_episode_steps=max_steps, plugins=self.config.plugins)
         try:
-            maker().close()
+            if env.id is None and (module := names_foreign_module(env_id)):
+                raise EnvError(f"{env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
+            made = maker()
         except EnvError as error:
-            if env.id is not None:
+            if env.id is not None or env.kwargs or env.eval_kwargs:
                 raise
             self.warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
             return None
+        try:
+            self.info = agreed_spaces(self.info, made.observation_space, made.action_space, env_id)
+        finally:
+            made.close()
         return maker
+
+    @property
+    def env_id(self) -> str | None:
+        """The environment of the run file, else the data's own."""
+        return self.config.env.id or self.info.env_id
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """Arguments of the environment, without those for evaluation only."""
+        own = self.config.env.kwargs
+        return own if self.config.env.id else {**self.info.env_kwargs, **own}
 
     def _summary(self) -> str:
         config, algo, train = self.config, self.algo, self.config.train
@@ -247,6 +273,7 @@ class Experiment:
         finally:
             for metrics_logger in self.loggers:
                 metrics_logger.close()
+            self.loggers.clear()
             if self.evaluator is not None:
                 self.evaluator.close()
         return RunStats(
@@ -257,6 +284,7 @@ class Experiment:
         """Take one epoch's gradient steps."""
         section = self.config.experiment.logging
         begin = time.perf_counter()
+        seed_everything(self.config.train.seed, self.accelerator.process_index, epoch)
         with self._progress_bar(epoch) as bar:
 
             def on_log(numbers: Any, step: int) -> None:
@@ -313,7 +341,7 @@ class Experiment:
         if self.evaluator is not None:
             metrics |= self.evaluate_val()[0]
         if metrics:
-            self.metrics = metrics
+            self.metrics, self.metrics_epoch = metrics, self.progress.epoch
             self._log(metrics, self.num_steps)
             logger.info("%s", evaluation_line(self.progress.epoch, metrics))
 
@@ -322,15 +350,15 @@ class Experiment:
         """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names."""
         epoch, section = self.progress.epoch, self.config.experiment.save
         path = self.folder.checkpoint(epoch)
-        improved = self._improved()
-        env_id = self.config.env.id or self.info.env_id
+        is_measured = self.metrics_epoch == epoch
+        improved = self._improved() if is_measured else []
         save_checkpoint(
             path,
             self.algo,
             self.info.observation_space,
             self.info.action_space,
-            env={"id": env_id, "kwargs": {**self.info.env_kwargs, **self.config.env.kwargs}} if env_id else {},
-            metrics={k: v for k, v in self.metrics.items() if np.isfinite(v)},
+            env={"id": self.env_id, "kwargs": self.env_kwargs} if self.env_id else {},
+            metrics={k: v for k, v in self.metrics.items() if np.isfinite(v)} if is_measured else {},
             training_state=self._training_state(),
         )
         for measure in improved:
@@ -356,25 +384,30 @@ class Experiment:
             "num_steps": self.num_steps,
             "best": self.best,
             "num_threads": torch.get_num_threads(),
+            "num_processes": self.accelerator.num_processes,
+            "data": self._data_fingerprint(),
         }
-        generators = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            generators["cuda"] = torch.cuda.get_rng_state(self.device)
-        return TrainingState(self.algo.updater.state_tensors(), values, generators)
+        return TrainingState(self.algo.updater.state_tensors(), values)
+
+    def _data_fingerprint(self) -> list[int]:
+        """Return what must not change between the parts of a run: batches are functions of it."""
+        dataset = self.learner.dataset
+        return [dataset.num_trajectories, dataset.num_transitions]
 
     def _load_training_state(self) -> None:
         checkpoint = read_checkpoint(self.folder.path)
         state = checkpoint.training_state()
+        now = {"num_processes": self.accelerator.num_processes, "data": self._data_fingerprint()}
+        for name, value in now.items():
+            if state.values[name] != value:
+                raise ConfigError(f"cannot resume {self.folder.path}: {name} was {state.values[name]}, now {value}")
         self.algo.deserialize(checkpoint.tensors("model.safetensors"))
         self.algo.updater.load_state(state.optimizer, state.values["num_steps"])
         self.progress = Progress(state.values["epoch"], state.values["wall_s"])
         self.best = dict(state.values["best"])
-        self.metrics = dict(checkpoint.card["metrics"])
+        self.metrics, self.metrics_epoch = dict(checkpoint.card["metrics"]), self.progress.epoch
         if self.config.train.num_threads is None:
             torch.set_num_threads(state.values["num_threads"])
-        torch.set_rng_state(state.generators["cpu"])
-        if self.device.type == "cuda" and "cuda" in state.generators:
-            torch.cuda.set_rng_state(state.generators["cuda"], self.device)
         logger.info("resuming after epoch %d, gradient step %d", self.progress.epoch, self.num_steps)
 
     # ------------------------------------------------------------------------------------ logs, report
@@ -410,7 +443,7 @@ class Experiment:
         for i, batch in enumerate(error.batches):
             for name, value in batch.to_mapping().items():
                 entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-                tensors |= {f"{i}/{k}": v.cpu().contiguous() for k, v in entries.items()}
+                tensors |= {f"{i}/{k}": v.cpu().contiguous().clone() for k, v in entries.items()}
         save_file(tensors, file)
         return f"the last two batches are in {file}"
 

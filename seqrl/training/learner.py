@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import TrainSection
+from seqrl.core.seeding import integer_seed
 from seqrl.core.tensors import SeqBatch
 from seqrl.data.prefetch import prefetched
 from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.training.evaluator import evaluation_mode
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]
@@ -101,13 +102,14 @@ class Learner:
                 self.valid.batch(self._train.batch_size, seed=self._train.seed, path=("valid", k))
                 for k in range(self._train.valid_batches)
             ]
-        self.algo.set_eval()
-        infos = [
-            self.algo.log_info(self.algo.train_on_batch(self.algo.process_batch_for_training(b), validate=True))
-            for b in self._valid_batches
-        ]
-        self.algo.set_train()
-        return {f"valid/{k.split('/')[-1]}": float(np.mean([i[k] for i in infos])) for k in infos[0] if k != "Loss"}
+        algo = self.algo
+        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), algo.updater.autocast():
+            infos = [
+                algo.train_on_batch(algo.process_batch_for_training(b), validate=True) for b in self._valid_batches
+            ]
+        numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
+        numbers.pop("Loss", None)
+        return {f"valid/{k.split('/', 1)[-1]}": v for k, v in numbers.items()}
 
 
 def predicted_memory(algo: Algo, batch: SeqBatch, num_ahead: int) -> dict[str, float]:
@@ -121,10 +123,14 @@ def predicted_memory(algo: Algo, batch: SeqBatch, num_ahead: int) -> dict[str, f
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would make a cycle that nothing frees
 
     devices = [algo.device] if algo.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with (
+        torch.random.fork_rng(devices),
+        algo.updater.autocast(),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t),
+    ):
         algo.compute_losses(algo.process_batch_for_training(batch))
     owned = {p.untyped_storage().data_ptr() for p in algo.nets.parameters()}
     sizes: list[int] = []

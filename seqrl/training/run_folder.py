@@ -13,7 +13,7 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import write_json
 
-CHANGEABLE_ON_RESUME = ("experiment", "plugins", "train.num_epochs", "train.prefetch_batches")
+CHANGEABLE_ON_RESUME = ("experiment", "plugins", "train.num_epochs", "train.prefetch_batches", "train.device")
 
 
 def default_name(config: BaseConfig, task: str | None) -> str:
@@ -52,9 +52,9 @@ class RunFolder:
 
     def _clear(self, overwrite: bool) -> None:
         if not overwrite:
+            go_on = "go on with it (--resume), " if (self.checkpoints / "last").is_file() else ""
             raise ConfigError(
-                f"the run folder {self.path} exists; go on with it (--resume), replace it (--overwrite), "
-                "or choose another name (--name)"
+                f"the run folder {self.path} exists; {go_on}replace it (--overwrite), or choose another name (--name)"
             )
         if not self._is_run():
             raise ConfigError(f"{self.path} is not the folder of a run, so it is not overwritten; choose another name")
@@ -70,7 +70,10 @@ class RunFolder:
 
     def _check_resumable(self, config: BaseConfig) -> None:
         if not (self.checkpoints / "last").is_file():
-            raise ConfigError(f"nothing to resume: {self.checkpoints / 'last'} does not exist")
+            raise ConfigError(
+                f"nothing to resume: {self.checkpoints / 'last'} does not exist; leave --resume out"
+                + (", or replace what is there (--overwrite)" if self.path.exists() else "")
+            )
         try:
             saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -97,6 +100,8 @@ class RunFolder:
         entries = list(self.checkpoints.iterdir())
         named = {p.read_text(encoding="utf-8", errors="replace").strip() for p in entries if p.is_file()}
         for folder in entries:
+            if re.fullmatch(r"\.epoch_\d+\.[0-9a-f]{8}\.(tmp|old)", folder.name):
+                shutil.rmtree(folder, ignore_errors=True)  # left by a process that was killed while saving
             match = re.fullmatch(r"epoch_(\d+)", folder.name)
             if match and folder.name not in named and not (keep_every and int(match[1]) % keep_every == 0):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ def write_run_report(experiment: Experiment) -> Path:
     config, folder = experiment.config, experiment.folder
     animation, caption = _animation(experiment)
     memory = getattr(getattr(config.algo, "sequence_encoder", None), "type", "")
-    task = config.env.id or experiment.info.env_id or experiment.info.source
+    task = experiment.env_id or experiment.info.source
     report = Report(
         title=folder.path.name,
         subtitle=f"{config.algo_name} with {memory} on {task}, seed {config.train.seed}, {experiment.device}",
@@ -54,7 +54,8 @@ def _facts(experiment: Experiment) -> dict[str, str]:
 def _animation(experiment: Experiment) -> tuple[bytes | None, str]:
     """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
     num_episodes, maker = experiment.config.experiment.report.animation_episodes, experiment.make_env
-    if not num_episodes or not isinstance(maker, functools.partial):
+    enabled = experiment.config.experiment.evaluation.enabled
+    if not (num_episodes and enabled and isinstance(maker, functools.partial)):
         return None, ""
     section = experiment.config.experiment.evaluation
     try:

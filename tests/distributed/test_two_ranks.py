@@ -82,3 +82,12 @@ def test_train_script_on_two_ranks(tmp_path):
     )  # fmt: skip
     assert resumed.returncode == 0, resumed.stderr[-2000:]
     assert (tmp_path / "runs/two/checkpoints/last").read_text().strip() == "epoch_000003"
+    whole = torchrun(
+        ["-m", "seqrl", "train", "--config", "bc.json", "--debug", "--name", "whole", *arguments,
+         "--set", "train.num_epochs=3"], tmp_path,
+    )  # fmt: skip
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    models = [
+        (tmp_path / f"runs/{n}/checkpoints/epoch_000003/model.safetensors").read_bytes() for n in ("two", "whole")
+    ]
+    assert models[0] == models[1]

@@ -52,7 +52,9 @@ class ReportSection(Section):
 class ExperimentSection(Section):
     """Where the run lives and what it records."""
 
-    name: str | None = Field(None, description="Name of the run's folder; null composes one from algorithm and task.")
+    name: str | None = Field(
+        None, pattern=r"^[\w.+=-]+$", description="Name of the run's folder; null composes one from algorithm and task."
+    )
     output_dir: str = Field("runs", description="Folder that holds the run's folder.")
     logging: LoggingSection = LoggingSection()
     save: SaveSection = SaveSection()
@@ -128,3 +130,10 @@ class ObservationSection(Section):
     use_prev_action: bool = Field(True, description="Feed the previous action.")
     use_prev_reward: bool = Field(True, description="Feed the previous reward.")
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = MLPTimestepEncoderSection()
+
+
+class ImitationObservationSection(ObservationSection):
+    """What an imitating policy sees: not its last action, which it would learn to copy, nor the last reward."""
+
+    use_prev_action: bool = Field(False, description="Feed the previous action; tempts imitation to repeat it.")
+    use_prev_reward: bool = Field(False, description="Feed the previous reward, which has to be given when acting.")

@@ -94,6 +94,7 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         action_space=action_space,
         env_id=env_args.get("env_name"),
         env_kwargs=env_args.get("env_kwargs") or {},
+        spaces_are_known=observation is not None and action is not None,
         has_next_obs=all("next_obs" in data[n] for n in names),
         filters={k: [_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()},
         source=str(path),

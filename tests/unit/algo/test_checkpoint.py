@@ -64,7 +64,6 @@ def _state():
     return TrainingState(
         optimizer={"0.exp_avg": torch.arange(6.0).reshape(2, 3), "0.step": torch.tensor(7.0)},
         values={"epoch": 3, "num_steps": 150, "rng": [1, 2**63, "text"]},
-        generators={"cpu": torch.get_rng_state()},
     )
 
 
@@ -191,7 +190,6 @@ def test_training_state_comes_back(path):
     assert got.values == expected.values
     assert got.optimizer.keys() == expected.optimizer.keys()
     assert all(torch.equal(got.optimizer[k], v) for k, v in expected.optimizer.items())
-    assert got.generators["cpu"].dtype == torch.uint8
 
 
 def test_weights_only_cannot_be_resumed(tmp_path):

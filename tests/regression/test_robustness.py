@@ -1,0 +1,250 @@
+"""Faults that a review or a newcomer found once."""
+
+import gc
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import seqrl
+from seqrl.algo.updater import Updater, make_accelerator
+from seqrl.core.errors import DataError, EnvError
+from seqrl.scripts import collect_dataset, run_trained_agent, train
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+TINY = ["--debug", "--set", "algo.sequence_encoder.type=feedforward", "--set", "algo.sequence_encoder.d_model=8"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_plain(path, *, width=4, env_name=None, actions=None, key="obs", steps=6):
+    """Write what another tool would: no spaces, perhaps an environment."""
+    actions = np.zeros(steps, np.int64) if actions is None else actions
+    with h5py.File(path, "w") as file:
+        for i in range(4):
+            demo = file.create_group(f"data/demo_{i}")
+            demo[f"obs/{key}"] = np.random.default_rng(i).normal(size=(steps, width)).astype(np.float32)
+            demo[f"next_obs/{key}"] = np.random.default_rng(i).normal(size=(steps, width)).astype(np.float32)
+            demo["actions"] = actions
+            demo["rewards"] = np.ones(steps, np.float32)
+            demo["dones"] = np.arange(steps) == steps - 1
+        if env_name:
+            file["data"].attrs["env_args"] = json.dumps({"env_name": env_name, "type": 2, "env_kwargs": {}})
+
+
+def run(*arguments):
+    return train.main(["--algo", "bc", *TINY, "--name", "r", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ({"width": 7}, "obs has shape (4,), not (7,)"),
+        ({"key": "state"}, "state is missing (it has obs)"),
+        ({"actions": np.zeros((6, 1), np.float32)}, "takes Discrete(2)"),
+        ({"actions": np.full(6, 5)}, "takes Discrete(2)"),
+    ],
+)
+def test_data_that_does_not_fit_the_environment_is_refused_before_anything_is_made(file, expected, folder, capsys):
+    write_plain("d.hdf5", **file)
+    assert run("--dataset", "d.hdf5", "--set", "env.id=CartPole-v1") == 2
+    assert expected in capsys.readouterr().err
+    assert not (folder / "runs").exists()
+
+
+def test_a_plain_file_deploys_in_a_plain_loop(folder):
+    """Only action 0 occurs in the data, yet the policy knows both of the environment's."""
+    write_plain("d.hdf5", env_name="CartPole-v1")
+    assert run("--dataset", "d.hdf5") == 0
+    policy, checkpoint = seqrl.policy_from_checkpoint("runs/r/last")
+    env = seqrl.env_from_checkpoint("runs/r/last")
+    assert policy.action_space == env.action_space == gym.spaces.Discrete(2)
+    obs, _ = env.reset(seed=0)
+    for _ in range(5):
+        obs, *_ = env.step(policy(obs))
+    assert checkpoint.card["env"]["id"] == "CartPole-v1"
+
+
+def test_scaled_actions_reach_the_environment_as_evaluation_plays_them(folder):
+    write_plain("d.hdf5", width=3, env_name="Pendulum-v1", actions=np.full((6, 1), 1.0, np.float32))
+    assert run("--dataset", "d.hdf5", "--set", "algo.distribution.type=deterministic") == 0
+    policy, _ = seqrl.policy_from_checkpoint("runs/r/last")
+    np.testing.assert_allclose(policy._codec.decode(np.array([1.0])), [2.0])
+
+
+def test_data_cannot_cause_an_import(folder):
+    Path("evilmod.py").write_text("open('executed', 'w').write('!')\n")
+    write_plain("d.hdf5", env_name="evilmod:X-v0")
+    command = [sys.executable, "-m", "seqrl", "train", "--algo", "bc", *TINY, "--dataset", "d.hdf5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pass --plugin evilmod" in done.stderr
+    assert not (folder / "executed").exists()
+
+
+def test_best_marks_name_the_epoch_that_was_measured(folder):
+    settings = ["train.num_epochs=4", "experiment.evaluation.every_n_epochs=2", "train.steps_per_epoch=20"]
+    assert train.main(["--config", "bc.json", *TINY, "--name", "r", *(a for s in settings for a in ("--set", s))]) == 0
+    for pointer in Path("runs/r/checkpoints").glob("best_*"):
+        card = json.loads((pointer.parent / pointer.read_text().strip() / "card.json").read_text())
+        assert pointer.read_text().strip() in ("epoch_000002", "epoch_000004")
+        assert card["metrics"]
+
+
+def test_existing_files_are_kept(folder, capsys):
+    assert train.main(["--config", "bc.json", *TINY, "--name", "r"]) == 0
+    for name in ("d.hdf5", "v.gif"):
+        Path(name).write_text("precious")
+    base = ["--agent", "runs/r", "--n-rollouts", "2"]
+    for option, name in (("--dataset-path", "d.hdf5"), ("--video-path", "v.gif")):
+        assert run_trained_agent.main([*base, option, name]) == 2
+        assert "--overwrite" in capsys.readouterr().err
+        assert Path(name).read_text() == "precious"
+    assert run_trained_agent.main([*base, "--video-path", "v.mp4"]) == 2
+    assert run_trained_agent.main([*base, "--env", "CartPole-v1"]) == 2
+    assert "takes Discrete(2)" in capsys.readouterr().err
+    assert run_trained_agent.main([*base, "--seed", "-1"]) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "experiment.output_dir=file"],
+        ["--set", "experiment.output_dir=file/below"],
+        ["--resume", "--overwrite"],
+        ["--set", "experiment.name=../escape"],
+        ["--set", "plugins=x.py"],
+        ["--set", "train=3"],
+    ],
+)
+def test_wrong_places_and_types_are_messages(arguments, folder, capsys):
+    Path("file").write_text("a file")
+    assert train.main(["--config", "bc.json", *TINY, *arguments]) == 2
+    assert capsys.readouterr().err.strip()
+    assert Path("file").read_text() == "a file"
+
+
+def test_collecting_without_an_expert_names_those_that_exist(folder, capsys):
+    assert collect_dataset.main(["--env", "CartPole-v1", "--output", "x.hdf5"]) == 2
+    assert "seqrl/TMazeActive-v0, seqrl/TMazePassive-v0" in capsys.readouterr().err
+    assert collect_dataset.main(["--env", "seqrl/TMazeActive-v0", "--output", "x.json"]) == 2
+
+
+def test_policies_refuse_what_does_not_fit(folder):
+    assert train.main(["--config", "bc.json", *TINY, "--name", "r"]) == 0
+    policy, _ = seqrl.policy_from_checkpoint("runs/r/last")
+    good = np.zeros(4, np.float32)
+    for bad in (None, 3.0, "hello", np.zeros(3), np.zeros((2, 4))):
+        with pytest.raises(DataError):
+            policy(bad)
+    with pytest.raises(DataError, match="one reward per row"):
+        policy(np.stack([good, good]), reward=[1.0, 2.0, 3.0], batched_ob=True)
+    policy.start_episode()
+    policy(np.stack([good, good]), batched_ob=True)
+    with pytest.raises(DataError, match="2 rows"):
+        policy.reset_rows(np.array([True]))
+    with pytest.raises(DataError, match="call start_episode"):
+        policy(good)
+
+
+def test_an_environment_of_a_plugin_runs_in_worker_processes(folder):
+    Path("my_env.py").write_text(
+        "import gymnasium as gym\n"
+        "from seqrl.envs.builtin.tmaze import TMazeExpert, TMazePassive\n"
+        "from seqrl.envs import register_expert\n"
+        "gym.register('Mine-v0', entry_point=TMazePassive)\n"
+        "register_expert('Mine-v0')(TMazeExpert)\n"
+    )
+    settings = ["env.vectorization=async", 'train.data=[{"scripted": "Mine-v0", "episodes": 4}]']
+    arguments = [a for s in settings for a in ("--set", s)]
+    assert train.main(["--config", "bc.json", *TINY, "--plugin", "my_env.py", "--name", "r", *arguments]) == 0
+
+
+def test_the_last_frame_of_an_episode_is_shown():
+    from seqrl.envs.make import env_maker
+    from seqrl.training.evaluator import record_animation
+
+    algo = small_algo(action_space=gym.spaces.Discrete(4))
+    algo.obs = {}
+    maker = env_maker("seqrl/TMazePassive-v0", {"corridor_length": 1}, render_mode="rgb_array")
+
+    class RightThenUp:
+        def __init__(self, *_, **__):
+            self.step = 0
+
+        def __call__(self, time_step):
+            move = 0 if time_step.step[0] == 0 else 1
+            return np.eye(4, dtype=np.float32)[[move]]
+
+    import seqrl.training.evaluator as evaluator
+
+    original, evaluator.AlgoPolicy = evaluator.AlgoPolicy, RightThenUp
+    try:
+        frames, episodes = record_animation(algo, maker, 1, seed=0)
+    finally:
+        evaluator.AlgoPolicy = original
+    assert episodes[0].length == 2
+    agent = [np.argwhere((f == (50, 90, 220)).all(-1)).mean(0) for f in frames]
+    assert agent[-1][0] < agent[-2][0]
+
+
+def test_predicting_memory_leaks_none():
+    from seqrl.training.learner import predicted_memory
+
+    algo, batch = small_algo(), random_batch(ACTION_SPACES["discrete"])
+
+    def live():
+        gc.collect()
+        return sum(type(o) in (torch.Tensor, torch.nn.Parameter) for o in gc.get_objects())
+
+    first = predicted_memory(algo, batch, 2)
+    before = live()
+    for _ in range(3):
+        assert predicted_memory(algo, batch, 2) == first
+    assert live() <= before
+    assert first["activations_mb"] > 0
+
+
+def test_two_updaters_in_one_process_do_not_disturb_each_other():
+    first = small_algo()
+    first.updater = Updater(first, make_accelerator(first.device), accumulate_batches=4)
+    batch = random_batch(ACTION_SPACES["discrete"])
+    for k in range(8):
+        second = small_algo()
+        second.train_on_batch(second.process_batch_for_training(batch))
+        first.train_on_batch(first.process_batch_for_training(batch))
+        assert first.updater.num_steps == (k + 1) // 4
+
+
+def test_accumulated_batches_equal_one_large_batch():
+    big = random_batch(ACTION_SPACES["discrete"], num=8)
+    big = type(big)(**{**vars(big), "mask": torch.ones_like(big.mask)})
+    results = []
+    for parts in (1, 4):
+        algo = small_algo(memory="gru")
+        algo.updater = Updater(algo, accumulate_batches=parts)
+        for _ in range(2):
+            for i in range(parts):
+                part = big.map(lambda x, i=i, parts=parts: x[i * 8 // parts : (i + 1) * 8 // parts])
+                algo.train_on_batch(algo.process_batch_for_training(part))
+        assert algo.updater.num_steps == 2
+        results.append(algo.serialize())
+    for key in results[0]:
+        torch.testing.assert_close(results[0][key], results[1][key], atol=5e-4, rtol=1e-3)
+
+
+def test_an_unusable_environment_of_the_user_is_an_error():
+    from seqrl.training.spaces import check_actions
+
+    with pytest.raises(EnvError, match="takes Discrete"):
+        check_actions(gym.spaces.Discrete(2), gym.spaces.Discrete(4), "X-v0")
