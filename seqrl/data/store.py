@@ -76,10 +76,8 @@ class StoreInfo:
             return cls(
                 observation_space=space_from_json(value["observation_space"]),
                 action_space=space_from_json(value["action_space"]),
-                **{
-                    k: value[k]
-                    for k in ("env_id", "env_kwargs", "has_next_obs", "spaces_are_known", "filters", "source")
-                },
+                spaces_are_known=value.get("spaces_are_known", True),
+                **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
             )
         except KeyError as error:
             raise DataError(f"{source}: lacks the key {error}") from error

@@ -346,7 +346,7 @@ def test_missing_file_lists_the_templates():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "not JSON: .* line 1, column 2"),
+        (b"{", "not JSON: .* line 1 column 2"),
         (b'{"a": 1,\n }', "line 2"),
         (b"[1]", "must be a JSON object, got list"),
         (b"\xff\xfe", "cannot be read as text"),
