@@ -12,6 +12,7 @@ from seqrl.algo.algo import (
 )
 from seqrl.algo.bc import BC
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
+from seqrl.algo.multitask import MultiTask
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.rollout_policy import RolloutPolicy
 
@@ -21,6 +22,7 @@ __all__ = [
     "ActorCritic",
     "Algo",
     "Losses",
+    "MultiTask",
     "PolicyAlgo",
     "RolloutPolicy",
     "ValueAlgo",

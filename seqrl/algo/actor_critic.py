@@ -38,6 +38,8 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
     critics' raw outputs: with PopArt and the default reward multiplier these are the original reward units.
     """
 
+    needs_next_obs = True
+
     trunk: Trunk
     actor: Actor
     critic: nn.Module

@@ -60,7 +60,10 @@ class Algo(ABC):
 
     Attributes:
         nets: All networks; everything that a checkpoint has to hold.
+        needs_next_obs: Whether it bootstraps from the last observation, which some data does not have.
     """
+
+    needs_next_obs = False
 
     def __init__(
         self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str

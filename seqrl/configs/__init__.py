@@ -10,6 +10,7 @@ from seqrl.configs.base_config import (
     template_names,
 )
 from seqrl.configs.bc_config import BCConfig
+from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.configs.overrides import apply_overrides
 from seqrl.configs.section import Component, Section
 
@@ -18,6 +19,7 @@ __all__ = [
     "BCConfig",
     "BaseConfig",
     "Component",
+    "MultiTaskConfig",
     "Section",
     "apply_overrides",
     "config_factory",

@@ -88,9 +88,15 @@ def _kernels() -> dict[str, str]:
     where = "its flash or memory-efficient kernel on the GPU" if torch.cuda.is_available() else "its fused CPU kernel"
     return {
         "attention": f"PyTorch SDPA ({where}; windows block by block)",
+        "flash-attn": "not used: attention is PyTorch SDPA" + _if_installed("flash_attn"),
+        "mamba-ssm": "not used: there is no Mamba memory yet" + _if_installed("mamba_ssm"),
         "optimizer": "AdamW, fused",
         "compile": "off",
     }
+
+
+def _if_installed(module: str) -> str:
+    return " (the package is installed)" if importlib.util.find_spec(module) else ""
 
 
 if __name__ == "__main__":

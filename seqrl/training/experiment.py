@@ -19,7 +19,7 @@ from seqrl.algo.checkpoint import TrainingState, read_checkpoint, resolve_device
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.algo.updater import Updater, make_accelerator
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError, EnvError, TrainingError
+from seqrl.core.errors import ConfigError, DataError, EnvError, TrainingError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.seeding import seed_everything
 from seqrl.core.spaces import ActionCodec, obs_specs
@@ -131,6 +131,12 @@ class Experiment:
                 dataset.use_categories(self.info.action_space)
         seed_everything(config.train.seed)  # the same networks on every rank
         self.algo: Algo = self._build_algo()
+        without = [s.store.info for s in train.sources if not s.store.info.has_next_obs]
+        if self.algo.needs_next_obs and without:
+            raise DataError(
+                f"{config.algo_name} bootstraps from the last observation, which {without[0].source} does not have "
+                "(next_obs); use bc, or write next_obs"
+            )
         self.algo.updater = Updater(
             self.algo,
             self.accelerator,

@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
 WITHOUT_CHANCE = {"actor_critic": {"num_critics_td": 4}}
 """Settings under which an algorithm draws nothing at random in its losses, so that runs can be compared."""
 
+ALWAYS_RANDOM = {"multitask"}
+"""Algorithms that always sample in their losses: their ranks have to agree with one another only."""
+
 WORKER = """
 import sys, torch
 torch.set_num_threads(1)
@@ -60,11 +63,13 @@ def test_two_ranks_step_like_one_process(name, tmp_path):
     done = torchrun([str(tmp_path / "worker.py"), name, str(tmp_path)], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     ranks = [torch.load(tmp_path / f"{i}.pt", weights_only=True) for i in range(2)]
+    assert all(torch.equal(ranks[0][k], ranks[1][k]) for k in ranks[0])
+    if name in ALWAYS_RANDOM:
+        return
     alone = train_steps(name, full_batch).serialize()
     untrained = small_algo(name, "gru", ACTION_SPACES["discrete"], **WITHOUT_CHANCE.get(name, {})).serialize()
     assert any(not torch.allclose(alone[k], untrained[k], atol=1e-3) for k in alone)
     for key, value in alone.items():
-        assert torch.equal(ranks[0][key], ranks[1][key]), key
         torch.testing.assert_close(ranks[0][key], value, atol=1e-4, rtol=1e-3)
 
 

@@ -44,3 +44,14 @@ def test_a_context_shorter_than_the_corridor_stays_at_chance(tmp_path):
     """Two layers that look back on 20 inputs each reach 39 steps: not far enough to see the hint."""
     settings = ["algo.sequence_encoder.window_steps=20", "train.num_epochs=3"]
     assert 0.35 <= final_success("transformer", tmp_path, *settings) <= 0.65
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("algo", ["actor_critic", "multitask"])
+def test_the_agents_learn_it_offline(algo, tmp_path):
+    """Their packaged templates, corridor of 20 steps, GRU, five epochs."""
+    settings = [f"experiment.output_dir={tmp_path}", "experiment.report.enabled=false"]
+    arguments = [a for s in settings for a in ("--set", s)]
+    assert train.main(["--config", f"{algo}.json", "--name", algo, *arguments]) == 0
+    rows = [json.loads(line) for line in (tmp_path / algo / "metrics.jsonl").read_text().splitlines()]
+    assert [row for row in rows if "eval/success_mean" in row][-1]["eval/success_mean"] >= 0.98

@@ -82,6 +82,16 @@ def test_scaled_actions_reach_the_environment_as_evaluation_plays_them(folder):
     np.testing.assert_allclose(policy._codec.decode(np.array([1.0])), [2.0])
 
 
+def test_bootstrapping_from_data_without_next_observations_is_refused(folder, capsys):
+    write_plain("d.hdf5", env_name="CartPole-v1")
+    with h5py.File("d.hdf5", "a") as file:
+        del file["data/demo_2/next_obs"]
+    settings = ["--debug", "--name", "r", "--dataset", "d.hdf5"]
+    assert train.main(["--algo", "actor_critic", *settings]) == 2
+    assert "next_obs" in capsys.readouterr().err
+    assert train.main(["--algo", "bc", *TINY, *settings]) == 0
+
+
 def test_data_cannot_cause_an_import(folder):
     Path("evilmod.py").write_text("open('executed', 'w').write('!')\n")
     write_plain("d.hdf5", env_name="evilmod:X-v0")

@@ -1,0 +1,71 @@
+"""The multi-task agent: classified values and filtered imitation (AMAGO-2, Grigsby et al., 2024, arXiv 2411.11188)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, softmax
+
+from seqrl.algo.actor_critic import ActorCritic
+from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.objectives import masked_mean
+from seqrl.configs.multitask_config import MultiTaskSection
+from seqrl.models.critics import StateActionCritics
+from seqrl.models.two_hot import TwoHot
+
+
+@register_algo_factory_func("multitask")
+def multitask_factory(algo_config: MultiTaskSection) -> tuple[type[Algo], dict[str, Any]]:
+    """Return the class of the multi-task agent."""
+    return MultiTask, {}
+
+
+class MultiTask(ActorCritic):
+    """The actor-critic with critics that classify returns, so that no task's scale drowns another's.
+
+    Discrete actions enter the critic as one-hot vectors, and V is a mean of samples. Values and advantages are in
+    multiplied reward units.
+    """
+
+    @property
+    def sums_over_actions(self) -> bool:
+        """Never: the critics take every action as an input."""
+        return False
+
+    def _build_critic(self) -> nn.Module:
+        section = self.agent_config
+        options = section.returns.options()
+        initial_value = options.pop("initial_value")
+        low, high, num_bins = (options.pop(k) for k in ("low", "high", "num_bins"))
+        self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
+        critic = StateActionCritics(
+            self.trunk.d_output, self.codec.dim, self.discounts, d_out=num_bins, **section.critic.options()
+        )
+        assert critic.last.bias is not None
+        with torch.no_grad():
+            if section.returns.value_space == "return":  # the outer bins are huge: begin with even odds
+                critic.last.weight.zero_()
+                critic.last.bias.zero_()
+            if initial_value is not None:
+                critic.last.bias.copy_(self.coder.initial_logits(initial_value).expand_as(critic.last.bias))
+        return critic
+
+    def critic_loss(self, raw: Tensor, targets: Float[Tensor, "B T G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+        """Return the cross-entropy to the encoded targets, over discounts and critics."""
+        labels_BTG1N = self.coder.encode(targets).unsqueeze(-2)
+        loss_BTGC = -(labels_BTG1N * log_softmax(raw.float(), dim=-1)).sum(-1)
+        return masked_mean(loss_BTGC.mean((-1, -2)), self.edit_critic_mask(mask))
+
+    def advantage(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
+        """Return the advantage of the data's actions, in multiplied reward units."""
+        return q_BTGC.mean(-1) - v_BTGC.mean(-1)
+
+    def _data_values(self, raw: Tensor) -> Float[Tensor, "B T G C"]:
+        return self._sampled_values(raw)
+
+    def _sampled_values(self, raw_KBLGCO: Tensor) -> Tensor:
+        values: Tensor = self.coder.decode(softmax(raw_KBLGCO.float(), dim=-1))
+        return values

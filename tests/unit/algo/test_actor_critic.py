@@ -1,0 +1,156 @@
+"""The off-policy actor-critic: where gradients go, and that what it learns is what dynamic programming says."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from seqrl.algo import algo_factory
+from seqrl.configs import config_factory
+from seqrl.core.errors import ConfigError
+from seqrl.core.spaces import ActionCodec
+from seqrl.core.tensors import SeqBatch
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+
+def gradients(algo, loss):
+    algo.nets.zero_grad()
+    loss.backward()
+    moved = {
+        name.split(".")[0] for name, p in algo.nets.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0
+    }
+    algo.nets.zero_grad()
+    return moved
+
+
+@pytest.mark.parametrize("space", sorted(ACTION_SPACES))
+def test_gradients_go_where_they_should(space):
+    """Own-action term: actor and trunk, no critic. Critic loss: critic and trunk. Targets: nothing."""
+    algo = small_algo("actor_critic", action_space=ACTION_SPACES[space])
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
+    state, _ = algo.trunk(batch.inputs)
+    parameters = algo.actor.parameters_of(state)
+    own = algo._own_values(state.detach(), parameters, None)
+    assert gradients(algo, -own.mean()) == {"actor", "trunk"}
+    state, _ = algo.trunk(batch.inputs)
+    targets = algo._td_targets(batch, state.detach(), algo.actor.parameters_of(state).detach())
+    assert not targets.requires_grad
+    raw = algo._action_values(algo.critic, state[:, :-1], batch.actions)
+    assert gradients(algo, algo.critic_loss(raw, targets, batch.mask)) == {"critic", "trunk"}
+    assert not any(p.requires_grad for n, p in algo.nets.named_parameters() if n.startswith("target"))
+
+
+def test_targets_follow_slowly():
+    algo = small_algo("actor_critic", tau=0.25)
+    before = {k: v.clone() for k, v in algo.target_critic.state_dict().items()}
+    with torch.no_grad():
+        for p in algo.critic.parameters():
+            p += 1.0
+    algo.on_gradient_step({"trunk/inputs": algo.trunk.stats(random_batch(ACTION_SPACES["discrete"]).inputs,
+                           random_batch(ACTION_SPACES["discrete"]).input_mask)["trunk/inputs"],
+                           "popart": torch.zeros(3, 7)})  # fmt: skip
+    for name, p in algo.target_critic.named_parameters():
+        torch.testing.assert_close(p, before[name] + 0.25)
+
+
+def test_without_a_filter_it_is_behaviour_cloning_without_critics():
+    algo = small_algo("actor_critic", online_coeff=0.0, offline_coeff=1.0, filter={"type": "none"})
+    assert set(algo.nets) == {"trunk", "actor"}
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(ConfigError, match=r"num_critics_td 5 exceeds critic.num_critics 4"):
+        config_factory("actor_critic", {"algo": {"num_critics_td": 5}})
+    with pytest.raises(ConfigError, match="both 0"):
+        config_factory("actor_critic", {"algo": {"online_coeff": 0.0, "offline_coeff": 0.0}})
+
+
+CHAIN_REWARDS = np.array([1.0, 0.0, -2.0, 3.0, 0.5])
+GAMMAS = [0.1, 0.5, 0.9]
+
+
+def chain_algo(action_space, **values):
+    torch.manual_seed(0)
+    config = config_factory(
+        "actor_critic",
+        {
+            "train": {"window_steps": 5},
+            "observation": {
+                "use_prev_action": False,
+                "use_prev_reward": False,
+                "timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64, "normalize_inputs": False},
+            },
+            "algo": {
+                "sequence_encoder": {"type": "feedforward", "d_model": 64, "d_ff": 64},
+                "actor": {"d_hidden": 32},
+                "critic": {"d_hidden": 64},
+                "gamma": GAMMAS[-1],
+                "extra_gammas": GAMMAS[:-1],
+                "tau": 0.05,
+                "optimizer": {"learning_rate": 1e-3, "warmup_steps": 20},
+                **values,
+            },
+        },
+    )
+    return algo_factory("actor_critic", config, {"obs": (5,)}, ActionCodec(action_space).dim, "cpu", action_space)
+
+
+def chain_batch(action_space, *, terminated, loop=False):
+    """Return eight passes along the chain; with ``loop`` the last state leads to the first and time runs out."""
+    codec = ActionCodec(action_space)
+    action_space.seed(0)
+    actions = codec.encode(np.array([[action_space.sample() for _ in range(5)] for _ in range(8)]))
+    ends = torch.zeros(8, 5, dtype=torch.bool)
+    ends[:, -1] = terminated
+    obs = torch.eye(5).expand(8, -1, -1)
+    after = obs.roll(-1, dims=1)
+    batch = {
+        "obs": {"obs": obs},
+        "next_obs": {"obs": after if loop else torch.cat([obs[:, 1:], torch.zeros(8, 1, 5)], 1)},
+        "actions": torch.from_numpy(actions),
+        "rewards": torch.tensor(CHAIN_REWARDS, dtype=torch.float32).expand(8, -1),
+        "dones": ends,
+        "truncated": ~ends,
+    }
+    return SeqBatch.from_mapping(batch)
+
+
+def train_values(algo, batch, steps):
+    algo.set_train()
+    for _ in range(steps):
+        algo.train_on_batch(algo.process_batch_for_training(batch))
+    algo.set_eval()
+    return algo.get_values(batch)["q"].mean(0).numpy()
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(1), gym.spaces.Box(-1, 1, (1,))], ids=["discrete", "continuous"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_values_of_a_chain_that_ends(space, n_step):
+    """Q of every discount within 2 % of dynamic programming, in units of the largest value."""
+    learned = train_values(chain_algo(space, n_step=n_step), chain_batch(space, terminated=True), 1000)
+    for g, gamma in enumerate(GAMMAS):
+        exact = [sum(gamma**k * r for k, r in enumerate(CHAIN_REWARDS[t:])) for t in range(5)]
+        np.testing.assert_allclose(learned[:, g], exact, atol=0.02 * np.abs(exact).max())
+
+
+def test_a_time_limit_is_bootstrapped_through():
+    """The same rewards for ever: the last state's value holds the discounted future, not only its reward."""
+    space = gym.spaces.Discrete(1)
+    learned = train_values(chain_algo(space), chain_batch(space, terminated=False, loop=True), 900)
+    for g, gamma in enumerate(GAMMAS):
+        cycle = [sum(gamma**k * CHAIN_REWARDS[(t + k) % 5] for k in range(400)) for t in range(5)]
+        np.testing.assert_allclose(learned[:, g], cycle, atol=0.02 * np.abs(cycle).max())
+
+
+def test_the_actor_takes_the_better_action():
+    """One state, two actions worth 0 and 1: policy gradient and filtered imitation both find the better one."""
+    space = gym.spaces.Discrete(2)
+    for values in ({"online_coeff": 1.0, "offline_coeff": 0.0}, {"online_coeff": 0.0, "offline_coeff": 1.0}):
+        algo = chain_algo(space, **values)
+        batch = chain_batch(space, terminated=True)
+        better = batch.actions[..., 1]
+        batch = SeqBatch(**{**vars(batch), "rewards": better, "terminated": torch.ones_like(batch.terminated)})
+        train_values(algo, batch, 200)
+        state, _ = algo.trunk(batch.inputs)
+        probs = algo.actor(state).probs[:, :-1, -1, 1]
+        assert probs.mean() > 0.95

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import leaky_relu
+
+from seqrl.models.critics import EnsembleLinear, StateActionCritics, StateCritics, discount_features
+from seqrl.models.popart import PopArt
+
+DISCOUNTS = torch.tensor([0.1, 0.9, 0.999])
+
+
+def test_discount_features():
+    expected = np.log1p(1 / (1 - DISCOUNTS.double().numpy()))
+    np.testing.assert_allclose(discount_features(DISCOUNTS)[:, 0], expected, rtol=1e-4)
+    assert torch.isfinite(discount_features(torch.ones(1))).all()
+
+
+def test_ensemble_linear_is_one_layer_per_member():
+    layer = EnsembleLinear(3, 5, 4)
+    x = torch.randn(3, 7, 5)
+    expected = torch.stack([x[c] @ layer.weight[c] + layer.bias[c] for c in range(3)])
+    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(
+        layer.shared(x[0]), torch.stack([x[0] @ layer.weight[c] + layer.bias[c] for c in range(3)])
+    )
+    assert layer.weight.abs().max() <= (3 / 5) ** 0.5
+    assert layer.bias.abs().max() <= (1 / 5) ** 0.5
+
+
+@pytest.mark.parametrize("actions_per_discount", [False, True])
+def test_shared_first_layer_is_exact(actions_per_discount):
+    """Each output equals that of a plain network on the concatenation of state, action and discount."""
+    critics = StateActionCritics(6, 2, DISCOUNTS, num_critics=4, d_hidden=8, d_out=3).double()
+    state = torch.randn(2, 5, 6, dtype=torch.float64)
+    num_h = len(DISCOUNTS) if actions_per_discount else 1
+    action = torch.empty(3, 2, 5, num_h, 2, dtype=torch.float64).uniform_(-0.9, 0.9)
+    got = critics(state, action)
+    assert got.shape == (3, 2, 5, 3, 4, 3)
+    for k, b, t, g, c in ((0, 0, 0, 0, 0), (2, 1, 4, 2, 3), (1, 0, 3, 1, 2)):
+        x = torch.cat([state[b, t], action[k, b, t, g if actions_per_discount else 0], critics.horizon[g]])
+        first = torch.cat(
+            [critics.first_state.weight[c], critics.first_action.weight[c], critics.first_discount.weight[c]]
+        )
+        hidden = leaky_relu(x @ first + critics.first_state.bias[c, 0])
+        hidden = leaky_relu(hidden @ critics.hidden[0].weight[c] + critics.hidden[0].bias[c, 0])
+        expected = hidden @ critics.last.weight[c] + critics.last.bias[c, 0]
+        torch.testing.assert_close(got[k, b, t, g, c], expected)
+
+
+def test_state_critics_layout():
+    critics = StateCritics(6, 5, 3, num_critics=4, d_hidden=8).double()
+    state = torch.randn(2, 7, 6, dtype=torch.float64)
+    got = critics(state)
+    assert got.shape == (2, 7, 3, 5, 4)
+    hidden = leaky_relu(state[1, 3] @ critics.first.weight[2] + critics.first.bias[2, 0])
+    hidden = leaky_relu(hidden @ critics.hidden[0].weight[2] + critics.hidden[0].bias[2, 0])
+    outputs = hidden @ critics.last.weight[2] + critics.last.bias[2, 0]
+    torch.testing.assert_close(got[1, 3, 1, 4, 2], outputs[1 * 5 + 4])
+
+
+def test_popart_follows_the_targets_and_ignores_padding():
+    """Against the same moving rule in float64, with targets far from zero and of small spread."""
+    rng = np.random.default_rng(0)
+    popart = PopArt(2, beta=0.05)
+    mean, second, n = np.zeros(2), np.full(2, 100.0), 1
+    for _ in range(300):
+        y = rng.normal([1000.0, -3.0], [0.5, 2.0], (4, 6, 2))
+        mask = rng.random((4, 6)) < 0.7
+        padded = np.where(mask[..., None], y, np.nan)
+        popart.update(popart.stats(torch.tensor(padded, dtype=torch.float32), torch.tensor(mask)))
+        n += 1
+        step = 0.05 / (1 - 0.95**n)
+        mean = (1 - step) * mean + step * y[mask].mean(0)
+        second = (1 - step) * second + step * (y[mask] ** 2).mean(0)
+    np.testing.assert_allclose(popart.mean, mean, rtol=1e-4)
+    np.testing.assert_allclose(popart.variance, np.clip(second - mean**2, 1e-4, 1e8), rtol=2e-2)
+
+
+def test_popart_normalizes_and_survives_bad_sums():
+    popart = PopArt(1)
+    values = torch.tensor([[[5.0, -10.0]]])
+    torch.testing.assert_close(popart.normalize(values), values / 10)
+    before = (popart.mean.clone(), popart.variance.clone())
+    popart.update(torch.full((3, 1), torch.nan))
+    popart.update(torch.zeros(3, 1))
+    assert torch.equal(popart.mean, before[0])
+    assert torch.equal(popart.variance, before[1])
