@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from seqrl.algo.algo import Algo, Losses, PolicyAlgo, ValueAlgo, register_algo_factory_func
 from seqrl.algo.objectives import masked_mean, n_step_targets, random_subset_reduction
-from seqrl.algo.trunk import Trunk, build_actor, build_trunk
+from seqrl.algo.trunk import build_actor, build_trunk
 from seqrl.configs.actor_critic_config import ActorCriticSection
 from seqrl.core.registry import FILTERS
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -40,7 +40,6 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
 
     needs_next_obs = True
 
-    trunk: Trunk
     actor: Actor
     critic: nn.Module
 
@@ -229,7 +228,6 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move input statistics, spectral norms, PopArt and the target networks."""
-        self.trunk.update(stats)
         super().on_gradient_step(stats)
         if not self.learns_values:
             return
@@ -246,19 +244,6 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         distribution = self.actor.distribution(parameters, inputs.action_mask)
         action = distribution.mode() if deterministic else distribution.sample()
         return action[:, -1, 0], state
-
-    def init_state(self, num_rows: int) -> State:
-        """Return an empty memory."""
-        return self.trunk.sequence_encoder.init_state(num_rows, device=self.device)
-
-    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
-        """Empty the memory of some rows."""
-        return self.trunk.sequence_encoder.reset_rows(state, rows)
-
-    @property
-    def max_step(self) -> int | None:
-        """What the memory allows."""
-        return self.trunk.sequence_encoder.max_step
 
     # ------------------------------------------------------------------------------------------- analysis
     @torch.no_grad()

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from seqrl.algo.trunk import Trunk
 from seqrl.configs import BaseConfig, Section
 from seqrl.core.errors import CheckpointError, DataError
 from seqrl.core.registry import Registry
@@ -236,7 +237,31 @@ class Algo(ABC):
 
 
 class PolicyAlgo(Algo):
-    """Algorithms whose product is a policy."""
+    """Algorithms whose product is a policy on a memory.
+
+    Attributes:
+        trunk: Timestep encoder and memory; made by ``_create_networks``.
+    """
+
+    trunk: Trunk
+
+    def init_state(self, num_rows: int) -> State:
+        """Return an empty memory."""
+        return self.trunk.sequence_encoder.init_state(num_rows, device=self.device)
+
+    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Empty the memory of some rows."""
+        return self.trunk.sequence_encoder.reset_rows(state, rows)
+
+    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
+        """Move the statistics of the inputs, and the spectral norms."""
+        self.trunk.update(stats)
+        super().on_gradient_step(stats)
+
+    @property
+    def max_step(self) -> int | None:
+        """What the memory allows."""
+        return self.trunk.sequence_encoder.max_step
 
 
 class ValueAlgo(Algo):

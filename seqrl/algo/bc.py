@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, Losses, PolicyAlgo, register_algo_factory_func
 from seqrl.algo.objectives import masked_mean
-from seqrl.algo.trunk import Trunk, build_actor, build_trunk
+from seqrl.algo.trunk import build_actor, build_trunk
 from seqrl.configs.bc_config import BCSection
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
@@ -28,7 +27,6 @@ def bc_factory(algo_config: BCSection) -> tuple[type[Algo], dict[str, Any]]:
 class BC(PolicyAlgo):
     """Imitate the data's actions given the history (Pomerleau, 1989)."""
 
-    trunk: Trunk
     actor: Actor
 
     def _create_networks(self) -> None:
@@ -60,21 +58,3 @@ class BC(PolicyAlgo):
         distribution = self.actor(hidden, inputs.action_mask)
         action = distribution.mode() if deterministic else distribution.sample()
         return action[:, -1], state
-
-    def init_state(self, num_rows: int) -> State:
-        """Return an empty memory."""
-        return self.trunk.sequence_encoder.init_state(num_rows, device=self.device)
-
-    def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
-        """Empty the memory of some rows."""
-        return self.trunk.sequence_encoder.reset_rows(state, rows)
-
-    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
-        """Move the statistics of the inputs, and the spectral norms."""
-        self.trunk.update(stats)
-        super().on_gradient_step(stats)
-
-    @property
-    def max_step(self) -> int | None:
-        """What the memory allows."""
-        return self.trunk.sequence_encoder.max_step
