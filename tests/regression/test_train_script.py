@@ -1,6 +1,7 @@
 """The command line as a user meets it: every mistake ends in a message and exit 2, and loses nothing."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -276,17 +277,15 @@ def test_doctor(capsys):
 
 def test_help_is_quick_and_lists_every_script():
     def best_of(command, n=3):
-        import time
-
         times = []
         for _ in range(n):
-            begin = time.perf_counter()
+            begin = cpu_seconds()
             done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
-            times.append(time.perf_counter() - begin)
+            times.append(cpu_seconds() - begin)
         return min(times), done.stdout
 
     seconds, text = best_of(["-m", "seqrl", "train", "--help"])
-    assert seconds < 0.6 * SLOW_MACHINE
+    assert seconds < 0.6
     assert "--print-config" in text
     _, text = best_of(["-m", "seqrl"], 1)
     scripts = {p.stem.replace("_", "-") for p in (ROOT / "seqrl" / "scripts").glob("[a-z]*.py")}
@@ -294,8 +293,10 @@ def test_help_is_quick_and_lists_every_script():
     assert len(scripts) >= 6
 
 
-SLOW_MACHINE = 2.0
-"""Allowance for the other test process that runs at the same time; alone the command takes 0.3 s."""
+def cpu_seconds():
+    """Return the processor time of finished child processes: a clock on the wall would depend on the neighbours."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def test_unknown_command(capsys):
