@@ -15,6 +15,7 @@ from seqrl.algo.algo import Algo, Losses, PolicyAlgo, ValueAlgo, register_algo_f
 from seqrl.algo.objectives import masked_mean, n_step_targets, random_subset_reduction
 from seqrl.algo.trunk import build_actor, build_trunk
 from seqrl.configs.actor_critic_config import ActorCriticSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import FILTERS
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
@@ -253,7 +254,12 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         Returns:
             ``q``, ``v`` (means over critics), ``advantage``, ``filter_weight``, ``ensemble_std``: each ``(B, T, G)``,
             the values in original reward units.
+
+        Raises:
+            ConfigError: If the agent has no critics (``filter`` none and ``online_coeff`` 0).
         """
+        if not self.learns_values:
+            raise ConfigError("this agent has no critics: algo.filter.type is 'none' and algo.online_coeff is 0")
         state, _ = self.trunk(batch.inputs)
         q = self._data_values(self._action_values(self.critic, state[:, :-1], batch.actions))
         v = self._own_values(state, self.actor.parameters_of(state), batch.inputs.action_mask)[:, :-1]

@@ -47,7 +47,8 @@ def test_total_reward_is_summed_in_double_precision():
 def test_discrete_actions_and_terminal_action_mask_are_legal():
     mask = np.ones((4, 2), bool)
     mask[-1] = False
-    trajectory(actions=np.array([0, 1, 0]), action_mask=mask, terminated=flags(0, 0, 1)).check()
+    legal = trajectory(actions=np.array([0, 1, 0]), action_mask=mask, terminated=flags(0, 0, 1))
+    assert legal.check() is legal
 
 
 NAN_OBS = np.zeros((4, 2), np.float32)
