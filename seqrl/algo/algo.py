@@ -62,9 +62,12 @@ class Algo(ABC):
     Attributes:
         nets: All networks; everything that a checkpoint has to hold.
         needs_next_obs: Whether it bootstraps from the last observation, which some data does not have.
+        wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
+            learner asks on logging steps only; on by default, so that a loop of one's own sees them.
     """
 
     needs_next_obs = False
+    wants_metrics = True
 
     def __init__(
         self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str

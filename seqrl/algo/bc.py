@@ -32,7 +32,7 @@ class BC(PolicyAlgo):
     def _create_networks(self) -> None:
         section: Any = self.algo_config
         self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
-        self.actor = build_actor(self.trunk.d_output, section.actor, section.distribution, self.codec)
+        self.actor = build_actor(self.trunk.d_output, section.actor, section.distribution, self.obs, self.codec)
         self.nets.update({"trunk": self.trunk, "actor": self.actor})
 
     def compute_losses(self, batch: SeqBatch) -> Losses:
@@ -49,12 +49,12 @@ class BC(PolicyAlgo):
 
     def _policy(self, inputs: SeqInputs) -> ActionDistribution:
         hidden, _ = self.trunk(inputs)
-        distribution: ActionDistribution = self.actor(hidden, inputs.action_mask)
+        distribution: ActionDistribution = self.actor(hidden, inputs)
         return distribution
 
     def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
         """Return the greedy or a sampled action."""
         hidden, state = self.trunk(inputs, state)
-        distribution = self.actor(hidden, inputs.action_mask)
+        distribution = self.actor(hidden, inputs)
         action = distribution.mode() if deterministic else distribution.sample()
         return action[:, -1], state

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.objectives import masked_mean
 from seqrl.configs.multitask_config import MultiTaskSection
-from seqrl.models.critics import StateActionCritics
+from seqrl.models.critics import Critics, StateActionCritics
 from seqrl.models.two_hot import TwoHot
 
 
@@ -35,7 +35,7 @@ class MultiTask(ActorCritic):
         """Never: the critics take every action as an input."""
         return False
 
-    def _build_critic(self) -> nn.Module:
+    def _build_critic(self) -> Critics:
         section = self.agent_config
         options = section.returns.options()
         initial_value = options.pop("initial_value")
@@ -53,7 +53,9 @@ class MultiTask(ActorCritic):
                 critic.last.bias.copy_(self.coder.initial_logits(initial_value).expand_as(critic.last.bias))
         return critic
 
-    def critic_loss(self, raw: Tensor, targets: Float[Tensor, "B T G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    def critic_loss(
+        self, raw: Float[Tensor, "B T G C N"], targets: Float[Tensor, "B T G"], mask: Bool[Tensor, "B T"]
+    ) -> Float[Tensor, ""]:
         """Return the cross-entropy to the encoded targets, over discounts and critics."""
         labels_BTG1N = self.coder.encode(targets).unsqueeze(-2)
         loss_BTGC = -(labels_BTG1N * log_softmax(raw.float(), dim=-1)).sum(-1)
@@ -63,9 +65,7 @@ class MultiTask(ActorCritic):
         """Return the advantage of the data's actions, in multiplied reward units."""
         return q_BTGC.mean(-1) - v_BTGC.mean(-1)
 
-    def _data_values(self, raw: Tensor) -> Float[Tensor, "B T G C"]:
-        return self._sampled_values(raw)
-
-    def _sampled_values(self, raw_KBLGCO: Tensor) -> Tensor:
-        values: Tensor = self.coder.decode(softmax(raw_KBLGCO.float(), dim=-1))
+    def values_of(self, raw: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead"]:
+        """Return the values that the critics' logits stand for, in multiplied reward units."""
+        values: Tensor = self.coder.decode(softmax(raw.float(), dim=-1))
         return values

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqrl.configs import BaseConfig, Section
 from seqrl.configs.sections.policy import ActorSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -66,10 +67,22 @@ def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str,
 
 
 def build_actor(
-    d_input: int, actor: ActorSection, distribution: Section, codec: ActionCodec, num_discounts: int | None = None
+    d_input: int,
+    actor: ActorSection,
+    distribution: Section,
+    obs: Mapping[str, ObsSpec],
+    codec: ActionCodec,
+    num_discounts: int | None = None,
 ) -> Actor:
-    """Return the policy head that the sections describe; with one policy per discount if there are several."""
+    """Return the policy head that the sections describe; with one policy per discount if there are several.
+
+    Raises:
+        ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see.
+    """
     section: Any = distribution
-    return Actor(
-        d_input, build_head(section.type, section.options(), codec), num_discounts=num_discounts, **actor.options()
-    )
+    options = actor.options()
+    keys = options.pop("obs_keys")
+    if missing := sorted(set(keys) - obs.keys()):
+        raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
+    head = build_head(section.type, section.options(), codec)
+    return Actor(d_input, head, obs={k: obs[k] for k in keys}, num_discounts=num_discounts, **options)

@@ -86,19 +86,37 @@ class Updater:
         self._bad = bad if self._bad is None else self._bad | bad
         self._add(losses.stats)
         if is_last:
-            losses.metrics["optim/grad_norm"] = self._update()
+            losses.metrics["optim/grad_norm"] = norm = self._clip()
+            if self._algo.wants_metrics:
+                losses.metrics.update(self._grad_norms(norm))
+            self._update(norm)
         return losses
 
-    def _update(self) -> Tensor:
-        """Set the learning rate, clip, step unless something is not finite, and let the algorithm follow."""
-        rate = self._section.learning_rate * warmup(self.num_steps, self._section.warmup_steps)
-        for group in self._raw_optimizer.param_groups:
-            group["lr"] = rate
+    def _clip(self) -> Tensor:
+        """Clip the gradient, and return its norm from before."""
         clip = self._section.grad_clip
         norm = self._accelerator.clip_grad_norm_(self._trained, float("inf") if clip is None else clip)
         assert isinstance(norm, Tensor)
+        return norm.detach()
+
+    def _grad_norms(self, total: Tensor) -> dict[str, Tensor]:
+        """Return the norm of each net's gradient before clipping, given that of all together."""
+        clip = self._section.grad_clip
+        factor = 1.0 if clip is None else (total / clip).clamp(min=1.0)
+        norms = {}
+        for name, net in self._algo.nets.items():
+            gradients = [p.grad for p in net.parameters() if p.grad is not None]
+            if gradients:
+                norms[f"optim/grad_norm_{name}"] = torch.stack(torch._foreach_norm(gradients)).norm() * factor
+        return norms
+
+    def _update(self, norm: Tensor) -> None:
+        """Set the learning rate, step unless something is not finite, and let the algorithm follow."""
+        rate = self._section.learning_rate * warmup(self.num_steps, self._section.warmup_steps)
+        for group in self._raw_optimizer.param_groups:
+            group["lr"] = rate
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
-            bad = ~torch.isfinite(norm.detach())
+            bad = ~torch.isfinite(norm)
             if self._accelerator.num_processes == 1 and self._bad is not None:
                 bad = bad | self._bad  # with several ranks only the norm is the same everywhere
             self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
@@ -108,7 +126,6 @@ class Updater:
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._algo.on_gradient_step(self._reduced())
-        return norm.detach()
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which a forward pass has the run's precision."""

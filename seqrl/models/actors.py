@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqrl.core.spaces import ObsSpec
+from seqrl.core.tensors import SeqInputs
 from seqrl.models.distributions import ActionDistribution, DistributionHead
-from seqrl.models.mlp import make_mlp
+from seqrl.models.mlp import ResidualMLP, make_mlp
+from seqrl.models.timestep_encoders import flat_entry, flat_width
 
 
 class Actor(nn.Module):
-    """An MLP that gives the parameters of an action distribution.
+    """A network that gives the parameters of an action distribution.
 
     Args:
         d_input: Width of the memory's output.
         head: Turns parameters into a distribution.
-        num_layers: Hidden layers.
+        num_layers: Hidden layers, or residual blocks.
         d_hidden: Their width.
         activation: Their activation.
+        is_residual: Use residual blocks with norms instead of plain layers.
+        obs: Observation entries that it reads besides the memory's output, as they are.
         num_discounts: G, if there is one policy per discount; None for a single policy.
     """
 
@@ -29,25 +37,26 @@ class Actor(nn.Module):
         num_layers: int = 2,
         d_hidden: int = 256,
         activation: str = "leaky_relu",
+        is_residual: bool = False,
+        obs: Mapping[str, ObsSpec] | None = None,
         num_discounts: int | None = None,
     ) -> None:
         super().__init__()
         self.head = head
+        self.obs = dict(sorted((obs or {}).items()))
         self.num_discounts = num_discounts
-        self.mlp = make_mlp(d_input, d_hidden, num_layers, (num_discounts or 1) * head.num_parameters, activation)
+        d_input += sum(flat_width(spec) for spec in self.obs.values())
+        network = ResidualMLP if is_residual else make_mlp
+        self.mlp = network(d_input, d_hidden, num_layers, (num_discounts or 1) * head.num_parameters, activation)
 
-    def forward(
-        self, x: Float[Tensor, "*lead D"], action_mask: Bool[Tensor, "*lead A"] | None = None
-    ) -> ActionDistribution:
-        """Return the distribution at every position, of shape ``(*lead)``, or ``(*lead, G)`` with several discounts.
+    def forward(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> ActionDistribution:
+        """Return the distribution at every input, of shape ``(B, L)``, or ``(B, L, G)`` with several discounts."""
+        return self.distribution(self.parameters_of(state, inputs), inputs.action_mask)
 
-        Its parameters are float32 whatever the precision.
-        """
-        return self.distribution(self.parameters_of(x), action_mask)
-
-    def parameters_of(self, x: Float[Tensor, "*lead D"]) -> Tensor:
-        """Return the parameters of the distributions."""
-        parameters: Tensor = self.mlp(x).float()
+    def parameters_of(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> Float[Tensor, "B L *G P"]:
+        """Return the parameters of the distributions, float32 whatever the precision."""
+        extra = [flat_entry(inputs.obs[key], spec).to(state.dtype) for key, spec in self.obs.items()]
+        parameters: Tensor = self.mlp(torch.cat([state, *extra], dim=-1) if extra else state).float()
         return parameters if self.num_discounts is None else parameters.unflatten(-1, (self.num_discounts, -1))
 
     def distribution(self, parameters: Tensor, action_mask: Tensor | None) -> ActionDistribution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from jaxtyping import Float
@@ -52,7 +53,21 @@ class EnsembleLinear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-class StateActionCritics(nn.Module):
+class Critics(nn.Module, ABC):
+    """C critics whose work on a state is done once and shared by all actions that are judged there."""
+
+    @abstractmethod
+    def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L *part"]:
+        """Return what depends on the state alone."""
+
+    @abstractmethod
+    def forward(
+        self, share: Float[Tensor, "B L *part"], action: Float[Tensor, "K B L H A"]
+    ) -> Float[Tensor, "K B L G C O"]:
+        """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
+
+
+class StateActionCritics(Critics):
     """C critics of a state, an action and a discount.
 
     The state's share of the first layer depends neither on the discount nor on the sampled action, so it is computed
@@ -93,25 +108,29 @@ class StateActionCritics(nn.Module):
         self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
         self.last = EnsembleLinear(num_critics, d_hidden, d_out)
 
+    def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L C E"]:
+        """Return the state's share of the first layer, which serves any number of actions and discounts."""
+        of_state: Tensor = self.first_state.shared(state.flatten(0, 1)).unflatten(1, state.shape[:2])
+        return of_state.movedim(0, 2)
+
     def forward(
-        self, state: Float[Tensor, "B L D"], action: Float[Tensor, "K B L H A"]
+        self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "K B L H A"]
     ) -> Float[Tensor, "K B L G C O"]:
         """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
-        num_k, num_b, num_l, num_h, d_action = action.shape
-        num_g = len(self.horizon)
-        of_state = self.first_state.shared(state.flatten(0, 1)).unflatten(1, (1, num_b * num_l, 1))
-        clipped = action.clamp(-MAX_ACTION, MAX_ACTION).reshape(-1, d_action)
-        of_action = self.first_action.shared(clipped).unflatten(1, (num_k, num_b * num_l, num_h))
-        of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, num_g))
-        x = self.activation(of_state + of_action + of_discount).flatten(1, 3)
+        lead, num_g = action.shape[:-1], len(self.horizon)
+        clipped = action.clamp(-MAX_ACTION, MAX_ACTION).flatten(0, -2)
+        of_action = self.first_action.shared(clipped).unflatten(1, lead)
+        of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, 1, num_g))
+        of_state = share.movedim(2, 0)[:, None, :, :, None]
+        x = self.activation(of_state + of_action + of_discount).flatten(1, 4)
         for layer in self.hidden:
             x = self.activation(layer(x))
         y: Tensor = self.last(x)
-        outputs: Tensor = y.unflatten(1, (num_k, num_b, num_l, num_g)).movedim(0, -2)
+        outputs: Tensor = y.unflatten(1, (*lead[:-1], num_g)).movedim(0, -2)
         return outputs
 
 
-class StateCritics(nn.Module):
+class StateCritics(Critics):
     """C critics of a state that give the value of every discrete action under every discount at once.
 
     Args:
@@ -142,11 +161,20 @@ class StateCritics(nn.Module):
         self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
         self.last = EnsembleLinear(num_critics, d_hidden, num_discounts * num_actions)
 
-    def forward(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L G A C"]:
+    def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L G A C"]:
         """Return the value of every action."""
         x = self.activation(self.first.shared(state.flatten(0, 1)))
         for layer in self.hidden:
             x = self.activation(layer(x))
         y: Tensor = self.last(x)
-        outputs: Tensor = y.unflatten(-1, self.sizes).unflatten(1, state.shape[:2]).movedim(0, -1)
-        return outputs
+        table: Tensor = y.unflatten(-1, self.sizes).unflatten(1, state.shape[:2]).movedim(0, -1)
+        return table
+
+    def forward(
+        self, share: Float[Tensor, "B L G A C"], action: Float[Tensor, "K B L H A"]
+    ) -> Float[Tensor, "K B L G C 1"]:
+        """Return the values of K one-hot actions per input; H is G, or 1 where the discounts share the action."""
+        num_g, num_c = share.shape[2], share.shape[-1]
+        index_KBLH = action.argmax(-1)
+        index = index_KBLH[..., None, None].expand(*index_KBLH.shape[:3], num_g, 1, num_c)
+        return share.expand(len(action), *share.shape).gather(-2, index).transpose(-1, -2)

@@ -51,10 +51,12 @@ class DistributionHead(nn.Module, ABC):
 
     Attributes:
         kinds: Action kinds that it can represent.
+        has_rsample: Whether gradients flow through its samples.
         num_parameters: Width of the parameter vector.
     """
 
     kinds: tuple[str, ...]
+    has_rsample = True
     num_parameters: int
 
     def __init__(self, codec: ActionCodec) -> None:

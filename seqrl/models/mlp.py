@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
@@ -35,3 +36,40 @@ def make_mlp(d_input: int, d_hidden: int, num_layers: int, d_output: int, activa
         layers += [nn.Linear(width, d_hidden), make_activation(activation)]
         width = d_hidden
     return nn.Sequential(*layers, nn.Linear(width, d_output))
+
+
+class ResidualMLP(nn.Module):
+    """A linear layer, blocks ``x + LN(W2 act(LN(W1 x)))`` whose inner width is twice the outer, a linear output.
+
+    Args:
+        d_input: Width of the input.
+        d_hidden: Width between the blocks.
+        num_blocks: Blocks.
+        d_output: Width of the output.
+        activation: Inside the blocks.
+
+    Source: BRO (Nauman et al., 2024, arXiv 2405.16158), figure 2.
+    """
+
+    def __init__(self, d_input: int, d_hidden: int, num_blocks: int, d_output: int, activation: str) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_input, d_hidden)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(d_hidden, 2 * d_hidden),
+                nn.LayerNorm(2 * d_hidden),
+                make_activation(activation),
+                nn.Linear(2 * d_hidden, d_hidden),
+                nn.LayerNorm(d_hidden),
+            )
+            for _ in range(num_blocks)
+        )
+        self.output = nn.Linear(d_hidden, d_output)
+
+    def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead E"]:
+        """Return the outputs."""
+        x = self.input(x)
+        for block in self.blocks:
+            x = x + block(x)
+        y: Tensor = self.output(x)
+        return y

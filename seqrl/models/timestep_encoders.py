@@ -70,7 +70,7 @@ class MLPTimestepEncoder(TimestepEncoder):
         normalize_inputs: bool = True,
     ) -> None:
         super().__init__(obs, d_action, d_reward)
-        d_input = sum(_width(spec) for spec in self.obs.values()) + d_action + d_reward
+        d_input = sum(flat_width(spec) for spec in self.obs.values()) + d_action + d_reward
         self.d_output = d_output
         self.normalizer = InputNormalizer(d_input) if normalize_inputs else None
         self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
@@ -94,16 +94,17 @@ class MLPTimestepEncoder(TimestepEncoder):
             self.normalizer.update(stats["inputs"])
 
     def _features(self, inputs: SeqInputs) -> Tensor:
-        flat = [_flatten(inputs.obs[key], spec) for key, spec in self.obs.items()]
+        flat = [flat_entry(inputs.obs[key], spec) for key, spec in self.obs.items()]
         return torch.cat([*flat, *self.side_inputs(inputs)], dim=-1)
 
 
-def _width(spec: ObsSpec) -> int:
+def flat_width(spec: ObsSpec) -> int:
+    """Return the width of an observation entry as a vector; categories are one-hot."""
     return sum(spec.nvec) if spec.nvec is not None else math.prod(spec.shape)
 
 
-def _flatten(x: Tensor, spec: ObsSpec) -> Tensor:
-    """Return ``(B, L, width)`` float32."""
+def flat_entry(x: Tensor, spec: ObsSpec) -> Float[Tensor, "B L W"]:
+    """Return an observation entry as float32 vectors; categories are one-hot."""
     if spec.nvec is None:
         return x.reshape(*x.shape[:2], -1).float()
     index = x.reshape(*x.shape[:2], -1).long()

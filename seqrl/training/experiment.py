@@ -29,6 +29,7 @@ from seqrl.envs.make import MakeEnv, env_maker, names_foreign_module
 from seqrl.envs.metrics import Episode
 from seqrl.training.console import evaluation_line, format_count, format_megabytes, summary_text
 from seqrl.training.evaluator import Evaluator
+from seqrl.training.host_memory import keep_freed_memory
 from seqrl.training.learner import Learner, predicted_memory
 from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
 from seqrl.training.run_folder import RunFolder, default_name
@@ -119,6 +120,8 @@ class Experiment:
         if config.train.num_threads is not None:
             torch.set_num_threads(config.train.num_threads)
         self.device = resolve_device(config.train.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.accelerator = make_accelerator(self.device, precision=config.train.precision)
         if self.accelerator.num_processes > 1:
             self.device = self.accelerator.device

@@ -25,11 +25,13 @@ class OptimizerSection(Section):
 
 
 class ActorSection(Section):
-    """MLP from the memory's output to the parameters of the action distribution."""
+    """From the memory's output to the parameters of the action distribution."""
 
-    num_layers: NonNegativeInt = Field(2, description="Hidden layers.")
+    num_layers: NonNegativeInt = Field(2, description="Hidden layers, or residual blocks.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
+    is_residual: bool = Field(False, description="Residual blocks with norms, inner width 2 d_hidden.")
+    obs_keys: list[str] = Field([], description="Observation entries that the actor reads besides the memory.")
 
 
 @DISTRIBUTIONS.register_section("auto")

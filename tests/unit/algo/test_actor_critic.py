@@ -29,13 +29,13 @@ def test_gradients_go_where_they_should(space):
     algo = small_algo("actor_critic", action_space=ACTION_SPACES[space])
     batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
     state, _ = algo.trunk(batch.inputs)
-    parameters = algo.actor.parameters_of(state)
-    own = algo._own_values(state.detach(), parameters, None)
+    _, own = algo._judged(batch, state, algo.actor.parameters_of(state, batch.inputs))
     assert gradients(algo, -own.mean()) == {"actor", "trunk"}
     state, _ = algo.trunk(batch.inputs)
-    targets = algo._td_targets(batch, state.detach(), algo.actor.parameters_of(state).detach())
+    parameters = algo.actor.parameters_of(state, batch.inputs)
+    targets = algo._td_targets(batch, state.detach(), parameters.detach())
     assert not targets.requires_grad
-    raw = algo._action_values(algo.critic, state[:, :-1], batch.actions)
+    raw, _ = algo._judged(batch, state, parameters)
     assert gradients(algo, algo.critic_loss(raw, targets, batch.mask)) == {"critic", "trunk"}
     assert not any(p.requires_grad for n, p in algo.nets.named_parameters() if n.startswith("target"))
 
@@ -154,5 +154,5 @@ def test_the_actor_takes_the_better_action():
         batch = SeqBatch(**{**vars(batch), "rewards": better, "terminated": torch.ones_like(batch.terminated)})
         train_values(algo, batch, 200)
         state, _ = algo.trunk(batch.inputs)
-        probs = algo.actor(state).probs[:, :-1, -1, 1]
+        probs = algo.actor(state, batch.inputs).probs[:, :-1, -1, 1]
         assert probs.mean() > 0.95

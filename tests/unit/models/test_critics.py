@@ -34,7 +34,7 @@ def test_shared_first_layer_is_exact(actions_per_discount):
     state = torch.randn(2, 5, 6, dtype=torch.float64)
     num_h = len(DISCOUNTS) if actions_per_discount else 1
     action = torch.empty(3, 2, 5, num_h, 2, dtype=torch.float64).uniform_(-0.9, 0.9)
-    got = critics(state, action)
+    got = critics(critics.share(state), action)
     assert got.shape == (3, 2, 5, 3, 4, 3)
     for k, b, t, g, c in ((0, 0, 0, 0, 0), (2, 1, 4, 2, 3), (1, 0, 3, 1, 2)):
         x = torch.cat([state[b, t], action[k, b, t, g if actions_per_discount else 0], critics.horizon[g]])
@@ -50,12 +50,18 @@ def test_shared_first_layer_is_exact(actions_per_discount):
 def test_state_critics_layout():
     critics = StateCritics(6, 5, 3, num_critics=4, d_hidden=8).double()
     state = torch.randn(2, 7, 6, dtype=torch.float64)
-    got = critics(state)
+    got = critics.share(state)
     assert got.shape == (2, 7, 3, 5, 4)
     hidden = leaky_relu(state[1, 3] @ critics.first.weight[2] + critics.first.bias[2, 0])
     hidden = leaky_relu(hidden @ critics.hidden[0].weight[2] + critics.hidden[0].bias[2, 0])
     outputs = hidden @ critics.last.weight[2] + critics.last.bias[2, 0]
     torch.testing.assert_close(got[1, 3, 1, 4, 2], outputs[1 * 5 + 4])
+    chosen = torch.tensor([0, 4, 2]).view(3, 1, 1, 1).expand(3, 2, 7, 1)
+    values = critics(got, torch.nn.functional.one_hot(chosen, 5).double())
+    assert values.shape == (3, 2, 7, 3, 4, 1)
+    torch.testing.assert_close(values[1, 1, 3, :, :, 0], got[1, 3, :, 4])
+    own = torch.nn.functional.one_hot(torch.tensor([0, 4, 2]).expand(1, 2, 7, 3), 5).double()
+    torch.testing.assert_close(critics(got, own)[0, 1, 3, 2, :, 0], got[1, 3, 2, 2])
 
 
 def test_popart_follows_the_targets_and_ignores_padding():

@@ -1,0 +1,234 @@
+"""Time and memory of one gradient step of the two agents, part by part, against the floor of their matrix products.
+
+The floor of a part is the time of the matrix and attention products that it makes, each timed alone on tensors of the
+same shapes and strides, in the same run. Times are also given in units of one float32 product of two 1024 x 1024
+matrices, so that figures of different machines can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from record import record, table
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqrl.algo import algo_factory
+from seqrl.algo.updater import Updater, make_accelerator
+from seqrl.configs import config_factory
+from seqrl.core.spaces import ActionCodec
+from seqrl.core.tensors import SeqBatch
+from seqrl.training.host_memory import keep_freed_memory
+
+OBS_WIDTH = 32
+SPACES = {"discrete": spaces.Discrete(8), "continuous": spaces.Box(-1.0, 1.0, (6,))}
+AGENTS = {
+    "actor_critic, discrete": ("actor_critic", "discrete"),
+    "actor_critic, continuous": ("actor_critic", "continuous"),
+    "multitask, discrete": ("multitask", "discrete"),
+    "multitask, continuous": ("multitask", "continuous"),
+}
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product", "_efficient_attention", "_flash_attention")
+Call = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
+
+
+class Products(TorchDispatchMode):
+    """Notes every matrix and attention product that is made under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[Call] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count the call by the shapes, strides and types of its arguments."""
+        kwargs = kwargs or {}
+        if func.overloadpacket.__name__.startswith(PRODUCTS):
+            self.calls[(func, _frozen(args), tuple(sorted((k, _frozen(v)) for k, v in kwargs.items())))] += 1
+        return func(*args, **kwargs)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return ("tensor", tuple(value.shape), value.stride(), value.dtype, str(value.device))
+    return tuple(_frozen(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, tuple) and value and value[0] == "tensor":
+        _, shape, stride, dtype, device = value
+        x = torch.empty_strided(shape, stride, dtype=dtype, device=device)
+        return x.normal_() if dtype.is_floating_point else x.zero_()
+    return tuple(_thawed(v) for v in value) if isinstance(value, tuple) else value
+
+
+def seconds(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Return the median time of a call."""
+    times = []
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:])
+
+
+def floor_seconds(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    """Return the time that the products of some work take alone."""
+    with Products() as products:
+        work()
+    total = 0.0
+    for (func, args, kwargs), count in products.calls.items():
+        given, named = _thawed(args), {k: _thawed(v) for k, v in kwargs}
+        total += count * seconds(lambda f=func, g=given, n=named: f(*g, **n), device, repeats)
+    return total
+
+
+def kept_megabytes(work: Callable[[], Any], algo: Any) -> float:
+    """Return what the forward pass keeps for the backward pass, weights left out."""
+    owned = {p.untyped_storage().data_ptr() for p in algo.nets.parameters()}
+    seen: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in owned:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        work()
+    return sum(seen.values()) / 1e6
+
+
+def make_algo(name: str, kind: str, window: int, device: str, precision: str, compiled: bool) -> Any:
+    """Return an agent at its default sizes: Transformer 256 x 3 layers x 8 heads, 7 discounts, 4 critics."""
+    torch.manual_seed(0)
+    config = config_factory(name, {"train": {"window_steps": window}})
+    space = SPACES[kind]
+    algo = algo_factory(name, config, {"obs": (OBS_WIDTH,)}, ActionCodec(space).dim, device, space)
+    accelerator = make_accelerator(algo.device, precision=precision)
+    algo.updater = Updater(algo, accelerator, **({"compile": True} if compiled else {}))
+    algo.set_train()
+    algo.wants_metrics = False  # as between logging steps
+    return algo
+
+
+def make_batch(kind: str, num: int, window: int) -> SeqBatch:
+    """Return a batch without padding."""
+    codec = ActionCodec(SPACES[kind])
+    SPACES[kind].seed(0)
+    actions = np.array([[SPACES[kind].sample() for _ in range(window)] for _ in range(num)])
+    return SeqBatch.from_mapping(
+        {
+            "obs": {"obs": torch.randn(num, window, OBS_WIDTH)},
+            "actions": torch.from_numpy(codec.encode(actions)),
+            "rewards": torch.randn(num, window),
+        }
+    )
+
+
+def parts_of(algo: Any, batch: SeqBatch) -> dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]]:
+    """Return part -> (all its work, its forward pass alone, if it has a backward pass)."""
+    with torch.no_grad():
+        state, _ = algo.trunk(batch.inputs)
+        targets = algo._td_targets(batch, state, algo.actor.parameters_of(state, batch.inputs))
+    leaf = state.clone().requires_grad_()
+    parameters = algo.actor.parameters_of(state, batch.inputs).detach().requires_grad_()
+
+    def actor() -> Tensor:
+        policy = algo._policy_over_data(batch, algo.actor.parameters_of(leaf, batch.inputs))
+        return algo._imitation_loss(policy, batch.actions, torch.ones((), device=algo.device), batch.mask)
+
+    def critics() -> Tensor:
+        raw, own = algo._judged(batch, leaf, parameters)
+        loss = algo.critic_loss(raw, targets, batch.mask)
+        return loss + own.mean() if algo.agent_config.online_coeff > 0 else loss
+
+    def optimiser() -> None:
+        for p in algo.updater._trained:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        stats = {**algo.trunk.stats(batch.inputs, batch.input_mask), "popart": algo.popart.stats(targets, batch.mask)}
+        algo.updater._stats = stats
+        algo.updater._update(algo.updater._clip())
+
+    def trunk() -> Tensor:
+        return algo.trunk(batch.inputs)[0].square().mean()
+
+    def whole() -> Tensor:
+        return algo.train_on_batch(batch)["loss/total"]
+
+    return {
+        "trunk": (lambda: trunk().backward(), trunk),
+        "actor": (lambda: actor().backward(), actor),
+        "critics": (lambda: critics().backward(), critics),
+        "targets": (lambda: algo._td_targets(batch, state, parameters.detach()), None),
+        "optimiser": (optimiser, None),
+        "whole step": (whole, lambda: algo.compute_losses(batch)),
+    }
+
+
+def measure(label: str, num: int, window: int, args: argparse.Namespace, unit: float) -> list[dict[str, Any]]:
+    """Return one row per part."""
+    name, kind = AGENTS[label]
+    algo = make_algo(name, kind, window, args.device, args.precision, args.compile)
+    batch = algo.process_batch_for_training(make_batch(kind, num, window))
+    rows = []
+    for part, (work, forward) in parts_of(algo, batch).items():
+        if args.compile and part != "whole step":
+            continue
+        work()
+        floor = float("nan") if args.compile else floor_seconds(work, algo.device, args.repeats)
+        took = seconds(work, algo.device, args.repeats)
+        kept = kept_megabytes(forward, algo) if forward and not args.compile else 0.0
+        rows.append(
+            {
+                "agent": label,
+                "batch": f"{num} x {window}",
+                "part": part,
+                "ms": f"{1e3 * took:.1f}",
+                "floor ms": f"{1e3 * floor:.1f}",
+                "x floor": f"{took / floor:.2f}" if floor > 1e-4 else "-",
+                "units": f"{took / unit:.1f}",
+                "kept MB": f"{kept:.0f}",
+            }
+        )
+        algo.nets.zero_grad()
+    if algo.device.type == "cuda":
+        rows[-1]["peak MB"] = f"{torch.cuda.max_memory_allocated() / 1e6:.0f}"
+    return rows
+
+
+def main() -> None:
+    """Measure, print, record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--agents", nargs="*", default=list(AGENTS), choices=list(AGENTS), metavar="AGENT")
+    parser.add_argument("--shapes", nargs="*", default=["16x128", "8x512"])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="no", choices=["no", "bf16"])
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--name", default="agents", help="name of the result file")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    keeps = keep_freed_memory()  # as Experiment does
+    square = torch.randn(1024, 1024, device=device)
+    rows: list[dict[str, Any]] = []
+    for shape in args.shapes:
+        for label in args.agents:
+            unit = seconds(lambda: square @ square, device, 20)
+            rows += measure(label, *map(int, shape.split("x")), args, unit)
+            print(table(rows[-6:]), flush=True)
+    settings = {"precision": args.precision, "compile": args.compile, "device": args.device, "keep_freed_memory": keeps}
+    print("recorded in", record(args.name, {**settings, "threads": torch.get_num_threads(), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

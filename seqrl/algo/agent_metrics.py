@@ -1,0 +1,62 @@
+"""What the agents report on logging steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from seqrl.algo.objectives import masked_mean
+from seqrl.models.distributions import ActionDistribution
+from seqrl.models.popart import PopArt
+
+WEIGHT_QUANTILES = (0.1, 0.5, 0.9)
+
+
+@torch.no_grad()
+def value_metrics(
+    mask: Bool[Tensor, "B T"],
+    discounts: Sequence[str],
+    targets: Float[Tensor, "B T G"],
+    q: Float[Tensor, "B T G C"],
+    weight: Float[Tensor, "B T G"],
+) -> dict[str, Tensor]:
+    """Return Q and the spread of its ensemble per discount, the range of the targets, and what the filter lets through.
+
+    Values are in multiplied reward units.
+    """
+    real = weight[mask]
+    quantiles = torch.quantile(real.flatten()[:1_000_000].float(), real.new_tensor(WEIGHT_QUANTILES))
+    metrics = {
+        "target/mean": masked_mean(targets.mean(-1), mask),
+        "target/min": targets.masked_fill(~mask.unsqueeze(-1), torch.inf).amin(),
+        "target/max": targets.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(),
+        "filter/share": (real > 0.5).float().mean(),
+        "filter/mean": real.mean(),
+        "data/padded_share": 1.0 - mask.float().mean(),
+    }
+    metrics |= {f"filter/q{100 * q:.0f}": quantiles[i] for i, q in enumerate(WEIGHT_QUANTILES)}
+    for i, name in enumerate(discounts):
+        metrics[f"q/mean_{name}"] = masked_mean(q[:, :, i].mean(-1), mask)
+        metrics[f"q/ensemble_std_{name}"] = masked_mean(q[:, :, i].std(-1, correction=0), mask)
+    return metrics
+
+
+@torch.no_grad()
+def popart_metrics(popart: PopArt, discounts: Sequence[str]) -> dict[str, Tensor]:
+    """Return mean and standard deviation of each discount's targets, as PopArt knows them."""
+    return {f"popart/mean_{name}": popart.mean[i].clone() for i, name in enumerate(discounts)} | {
+        f"popart/std_{name}": popart.std[i] for i, name in enumerate(discounts)
+    }
+
+
+@torch.no_grad()
+def policy_metrics(policy: ActionDistribution, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
+    """Return the entropy of the policies ``(B, T, G)``: their mean, and that of the one that acts."""
+    entropy = policy.entropy()
+    return {
+        "policy/entropy": masked_mean(entropy[..., -1], mask),
+        "policy/entropy_all_discounts": masked_mean(entropy.mean(-1), mask),
+    }
