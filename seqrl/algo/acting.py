@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from seqrl.core.errors import DataError
+from seqrl.core.spaces import MASK_KEY
 from seqrl.core.tensors import SeqInputs
 
 if TYPE_CHECKING:
@@ -53,11 +54,11 @@ class VectorPolicy:
         Args:
             obs: Name -> ``(B, ...)``, the input to act on.
             reward: ``(B,)`` reward of the last action; ignored in rows at their first step.
-            action_mask: ``(B, A)`` bool, True where legal.
+            action_mask: ``(B, A)`` bool, True where legal; None takes the observation entry ``action_mask``, if any.
             goal: Name -> ``(B, ...)``.
 
         Raises:
-            DataError: If an entry is missing, or a reward that the policy was trained to read.
+            DataError: If an entry is missing, or a reward that the policy was trained to read, or no action is legal.
         """
         missing = sorted(self.algo.obs.keys() - obs.keys())
         if missing:
@@ -65,12 +66,13 @@ class VectorPolicy:
         self._check_shapes(obs)
         if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
             raise DataError(self.algo._step_problem(int(self._step.max())))
+        legal = self._legal(obs, action_mask)
         inputs = SeqInputs(
             obs={k: self._tensor(obs[k]) for k in self.algo.obs},
             prev_action=self._tensor(self._prev_action),
             prev_reward=self._tensor(self._reward(reward)),
             step=self._tensor(self._step),
-            action_mask=None if action_mask is None else self._tensor(action_mask),
+            action_mask=None if legal is None else self._tensor(legal),
             goal={k: self._tensor(v) for k, v in (goal or {}).items()},
         )
         actions, self._state = self.algo.act(inputs, self._state, self.deterministic)
@@ -78,6 +80,18 @@ class VectorPolicy:
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
+
+    def _legal(self, obs: Mapping[str, np.ndarray], action_mask: np.ndarray | None) -> np.ndarray | None:
+        """Return which actions are legal ``(B, A)``, if that is known."""
+        codec = self.algo.codec
+        if action_mask is None and codec.kind != "continuous":
+            action_mask = obs.get(MASK_KEY)
+        if action_mask is None:
+            return None
+        legal = codec.legal(action_mask, self.num_rows)
+        if (stuck := codec.stuck(legal)).any():
+            raise DataError(f"the action mask of row {np.argmax(stuck)} leaves no legal action")
+        return legal
 
     def _check_shapes(self, obs: Mapping[str, np.ndarray]) -> None:
         for name, spec in self.algo.obs.items():

@@ -59,6 +59,7 @@ class RolloutPolicy:
         goal: Mapping[str, np.ndarray] | None = None,
         reward: Any = None,
         batched_ob: bool = False,
+        action_mask: Any = None,
     ) -> Any:
         """Return the environment's action for one more observation; an array of actions with ``batched_ob``.
 
@@ -67,9 +68,11 @@ class RolloutPolicy:
             goal: Name -> array.
             reward: Reward of the last action (one per row), needed if the policy was trained to read it.
             batched_ob: Whether ``ob`` has a leading row dimension.
+            action_mask: Legal actions, for environments that give them in ``info["action_mask"]``; an observation entry
+                of that name is read by itself.
 
         Raises:
-            DataError: If the observation or the number of rows is not what the policy expects.
+            DataError: If the observation or the number of rows is not what the policy expects, or no action is legal.
         """
         obs = self._flat(ob)
         goal = {k: np.asarray(v) for k, v in (goal or {}).items()}
@@ -85,7 +88,9 @@ class RolloutPolicy:
         rewards = None if reward is None else np.atleast_1d(np.asarray(reward, np.float32))
         if rewards is not None and rewards.shape != (num_rows,):
             raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
-        actions = self._codec.decode(vector.act(obs, rewards, goal=goal))
+        if action_mask is not None:
+            action_mask = np.asarray(action_mask) if batched_ob else np.asarray(action_mask)[None]
+        actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
         self._vector = vector  # only now: a call that was refused begins no episode
         return actions if batched_ob else actions[0]
 

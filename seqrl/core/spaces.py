@@ -15,6 +15,9 @@ from seqrl.core.errors import DataError, EnvError
 OBS_KEY = "obs"
 """Name of the only entry when the observation is not a dict."""
 
+MASK_KEY = "action_mask"
+"""Observation entry, or info key, that tells which discrete actions are legal."""
+
 ActionKind = Literal["categorical", "binary", "continuous"]
 
 
@@ -269,6 +272,28 @@ class ActionCodec:
         """Return policy actions as the environment executes them: rounded where it takes integers."""
         is_rounded = self.kind == "continuous" and np.issubdtype(self.dtype, np.integer)
         return self.encode(self.decode(actions)) if is_rounded else actions.copy()
+
+    def legal(self, mask: Any, *lead: int) -> np.ndarray:
+        """Return an environment's action mask as bool ``(*lead, dim)``: one flag per action of each factor, or per bit.
+
+        Raises:
+            DataError: If it has another size, or actions are continuous.
+        """
+        array = np.asarray(mask)
+        if self.kind == "continuous" or array.shape[: len(lead)] != lead or array.size != math.prod(lead) * self.dim:
+            raise DataError(
+                f"action_mask has shape {array.shape[len(lead) :]}, but {self.space!r} "
+                + ("takes no mask" if self.kind == "continuous" else f"needs {self.dim} flags, factor after factor")
+            )
+        return array.astype(bool).reshape(*lead, self.dim)
+
+    def stuck(self, mask: np.ndarray) -> np.ndarray:
+        """Return where ``(..., dim)`` masks leave some factor without a legal action, ``(...)`` bool."""
+        if self.kind == "binary":  # a bit that may not be set is 0
+            return np.zeros(mask.shape[:-1], bool)
+        parts = np.split(mask, self._offsets[1:], axis=-1)
+        blocked: np.ndarray = np.stack([~part.any(-1) for part in parts], axis=-1).any(-1)
+        return blocked
 
     def zeros(self, *lead: int) -> np.ndarray:
         """Return policy actions of zeros, the "previous action" of an episode's first step."""

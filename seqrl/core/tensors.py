@@ -110,7 +110,8 @@ class SeqBatch:
         """Return the batch that a robomimic-style dict describes.
 
         ``obs`` and ``actions`` ``(B, T, ...)`` are needed. Without ``next_obs`` the last observation is repeated;
-        without ``rewards`` or ``dones`` they are zero; without ``pad_mask`` everything is real. ``step``,
+        without ``rewards`` or ``dones`` they are zero; without ``pad_mask`` everything is real. ``action_mask``
+        ``(B, T + 1, A)`` is set all-legal on padding and on terminal inputs, where no action is taken. ``step``,
         ``prev_action`` and ``prev_reward`` describe the first input; an episode's start if absent.
 
         Raises:
@@ -127,22 +128,38 @@ class SeqBatch:
         obs = {k: torch.as_tensor(v) for k, v in batch["obs"].items()}
         after = {k: torch.as_tensor(v) for k, v in (batch.get("next_obs") or obs).items()}
         rewards = torch.as_tensor(batch.get("rewards", torch.zeros(num, steps))).float().reshape(num, steps)
+        terminated = _flags(batch.get("dones"), num, steps, default=False)
+        mask = _flags(batch.get("pad_mask"), num, steps, default=True)
+        legal = None if batch.get("action_mask") is None else torch.as_tensor(batch["action_mask"]).bool()
         inputs = SeqInputs(
             obs={k: torch.cat([v, after[k][:, -1:]], dim=1) for k, v in obs.items()},
             prev_action=_shifted(actions, batch.get("prev_action")),
             prev_reward=_shifted(rewards, batch.get("prev_reward")),
             step=_first_step(batch, num).unsqueeze(1) + torch.arange(steps + 1),
-            action_mask=None if batch.get("action_mask") is None else torch.as_tensor(batch["action_mask"]).bool(),
+            action_mask=None if legal is None else legal_where_unused(legal, terminated, mask),
             goal={k: torch.as_tensor(v) for k, v in (batch.get("goal") or {}).items()},
         )
         return cls(
             inputs=inputs,
             actions=actions,
             rewards=rewards,
-            terminated=_flags(batch.get("dones"), num, steps, default=False),
+            terminated=terminated,
             truncated=_flags(batch.get("truncated"), num, steps, default=False),
-            mask=_flags(batch.get("pad_mask"), num, steps, default=True),
+            mask=mask,
         )
+
+
+def legal_where_unused(action_mask: Any, terminated: Any, mask: Any) -> Any:
+    """Return a copy of action masks ``(B, L, A)``, all-legal on padding and terminal inputs, where no action is taken.
+
+    Args:
+        action_mask: Tensors, or NumPy arrays.
+        terminated: ``(B, T)``.
+        mask: ``(B, T)``, True where the transition is real.
+    """
+    legal = action_mask | False
+    legal[:, 1:] |= (terminated | ~mask)[..., None]
+    return legal
 
 
 def _map(f: Callable[[Tensor], Tensor], value: Any) -> Any:

@@ -102,13 +102,6 @@ class Trajectory:
         ends = self.terminated | self.truncated
         if ends[:-1].any():
             problems.append(f"it goes on after its end at step {int(np.argmax(ends))}")
-        if self.action_mask is not None:
-            stuck: np.ndarray = ~np.any(self.action_mask.reshape(len(self) + 1, -1), axis=1)
-            stuck[1:] &= ~self.terminated
-            if stuck.any():
-                problems.append(
-                    f"action_mask has no legal action at input {int(np.argmax(stuck))}, which is not terminal"
-                )
         return problems
 
 
@@ -131,7 +124,8 @@ class TimeStep:
         success: ``(E,)`` bool, whether the environment reported success in this step.
         success_known: ``(E,)`` bool, whether it reported success or failure at all.
         log: Name -> (values ``(E,)``, present ``(E,)``) of the info entries under ``log/``.
-        action_mask: Optional ``(E, A)`` bool.
+        action_mask: Optional ``(E, A)`` bool, of ``obs``.
+        final_action_mask: Of ``final_obs``; there if ``action_mask`` is.
     """
 
     obs: dict[str, np.ndarray]
@@ -146,6 +140,7 @@ class TimeStep:
     success_known: np.ndarray
     log: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     action_mask: np.ndarray | None = None
+    final_action_mask: np.ndarray | None = None
 
     @property
     def done(self) -> np.ndarray:

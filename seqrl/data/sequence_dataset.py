@@ -12,7 +12,7 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
 from seqrl.core.spaces import ActionCodec
-from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.data.sampling import Padding, draw_trajectories, draw_windows
 from seqrl.data.store import Store
 
@@ -121,7 +121,9 @@ class SequenceDataset:
         prev_action = self._codec.encode(raw_action)
         prev_action[begins, 0] = 0.0
         obs = {k[4:]: v for k, v in columns.items() if k.startswith("obs/")}
-        action_mask = _action_mask(columns)
+        action_mask = columns.get("action_mask")
+        if action_mask is not None:
+            action_mask = legal_where_unused(action_mask, columns["terminated"][:, 1:], columns["mask"])
         inputs = SeqInputs(
             obs={k: _tensor(v) for k, v in obs.items()},
             prev_action=torch.from_numpy(prev_action),
@@ -138,17 +140,6 @@ class SequenceDataset:
             truncated=torch.from_numpy(columns["truncated"][:, 1:]),
             mask=torch.from_numpy(columns["mask"]),
         )
-
-
-def _action_mask(columns: dict[str, np.ndarray]) -> np.ndarray | None:
-    """Return the mask, all-legal on padding and on terminal inputs, where no action is taken."""
-    mask = columns.get("action_mask")
-    if mask is None:
-        return None
-    free = columns["terminated"].copy()
-    free[:, 1:] |= ~columns["mask"]
-    legal: np.ndarray = mask | free[..., None]
-    return legal
 
 
 def obs_names(store: Store) -> list[str]:

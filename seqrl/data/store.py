@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import write_json
-from seqrl.core.spaces import space_from_json, space_to_json
+from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
 from seqrl.core.types import Trajectory
 from seqrl.data.shard import Commit, Schema, ShardReader, ShardWriter, trajectory_columns
 
@@ -98,6 +98,8 @@ class StoreWriter:
         self._shard_bytes = shard_bytes
         self._shard: ShardWriter | None = None
         self._schema: Schema | None = next((ShardReader(log.parent).schema for log in _logs(path)), None)
+        self._codec: ActionCodec | None = None
+        self._action_space = info.action_space
         self._area.mkdir(parents=True, exist_ok=True)
         if not (path / _FILE).exists():
             write_json(path / _FILE, info.to_json())
@@ -105,10 +107,13 @@ class StoreWriter:
     def append(self, trajectory: Trajectory, name: str = "") -> None:
         """Add one trajectory; ``name`` lets filters select it.
 
+        An observation entry ``action_mask`` of discrete actions is also taken as the trajectory's action mask.
+
         Raises:
-            DataError: If it is inconsistent, or its columns differ from those before it.
+            DataError: If it is inconsistent, an action is illegal by its mask, or its columns differ from those before
+                it.
         """
-        columns = trajectory_columns(trajectory.check())
+        columns = trajectory_columns(self._with_mask(trajectory.check(), name))
         schema: Schema = {k: (str(v.dtype), v.shape[1:]) for k, v in columns.items()}
         if self._schema is None:
             self._schema = schema
@@ -123,6 +128,29 @@ class StoreWriter:
             self._shard.abandon()  # its columns may be of different lengths now; what is committed stays
             self._shard = None
             raise
+
+    def _with_mask(self, trajectory: Trajectory, name: str) -> Trajectory:
+        """Return the trajectory with its action mask in policy form, checked against its actions."""
+        mask = trajectory.action_mask
+        if mask is None:
+            mask = trajectory.obs.get(MASK_KEY)
+        if mask is None:
+            return trajectory
+        if self._codec is None:
+            self._codec = ActionCodec(self._action_space)
+        codec = self._codec
+        if codec.kind == "continuous" and trajectory.action_mask is None:
+            return trajectory
+        legal = codec.legal(mask, len(trajectory) + 1)
+        where = f"trajectory {name!r} of {trajectory.env_name or 'unknown environment'}"
+        stuck = codec.stuck(legal)
+        stuck[1:] &= ~trajectory.terminated
+        if stuck.any():
+            raise DataError(f"{where}: action_mask has no legal action at input {np.argmax(stuck)}, not terminal")
+        illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)
+        if illegal.any():
+            raise DataError(f"{where}: the action at step {np.argmax(illegal)} is illegal by its action_mask")
+        return replace(trajectory, action_mask=legal)
 
     def close(self) -> None:
         """Make what was written durable."""

@@ -30,7 +30,7 @@ class Recorder:
         self._start_step = np.zeros(num_envs, np.int64)
         self._active = np.ones(num_envs, bool)
         self._before: list[tuple[Any, float]] = [(None, 0.0)] * num_envs
-        self._write(np.arange(num_envs), {f"obs/{k}": v for k, v in step.obs.items()})
+        self._write(np.arange(num_envs), _inputs(step.obs, step.action_mask, slice(None)))
 
     def add(self, actions: np.ndarray, step: TimeStep) -> list[Trajectory]:
         """Take the environments' actions ``(E, ...)`` and the step that they led to; return what was finished."""
@@ -49,7 +49,7 @@ class Recorder:
             },
         )
         self._length[moved] += 1
-        self._write(moved, {f"obs/{k}": v[moved] for k, v in step.final_obs.items()})
+        self._write(moved, _inputs(step.final_obs, step.final_action_mask, moved))
         self._active[moved] = ~step.done[moved]
         finished = [(int(row), self._trajectory(int(row), step.env_name[row])) for row in moved if step.done[row]]
         if self._max_steps is not None:
@@ -64,7 +64,7 @@ class Recorder:
         self._active[rows] = True
         for row in rows:
             self._before[row] = (None, 0.0)
-        self._write(rows, {f"obs/{k}": v[rows] for k, v in step.obs.items()})
+        self._write(rows, _inputs(step.obs, step.action_mask, rows))
 
     def _write(self, rows: np.ndarray, values: dict[str, np.ndarray]) -> None:
         """Write one entry per row at the row's current length."""
@@ -91,7 +91,9 @@ class Recorder:
         columns: dict[str, Any] = {
             k: self._buffers[k][row, :steps].copy() for k in ("actions", "rewards", "terminated", "truncated")
         }
+        mask = self._buffers.get("action_mask")
         return Trajectory(
+            action_mask=None if mask is None else mask[row, : steps + 1].copy(),
             obs={k[4:]: v[row, : steps + 1].copy() for k, v in self._buffers.items() if k.startswith("obs/")},
             env_name=env_name,
             start_step=int(self._start_step[row]),
@@ -105,7 +107,14 @@ class Recorder:
         piece = self._trajectory(row, env_name)
         self._before[row] = (piece.actions[-1], float(piece.rewards[-1]))
         self._start_step[row] += len(piece)
-        last = {f"obs/{k}": v[None, -1] for k, v in piece.obs.items()}
+        mask = None if piece.action_mask is None else piece.action_mask[-1:]
+        last = _inputs({k: v[-1:] for k, v in piece.obs.items()}, mask, slice(None))
         self._length[row] = 0
         self._write(np.array([row]), last)
         return piece
+
+
+def _inputs(obs: dict[str, np.ndarray], action_mask: np.ndarray | None, rows: Any) -> dict[str, np.ndarray]:
+    """Return the columns that belong to an input, for some rows."""
+    columns = {f"obs/{k}": v[rows] for k, v in obs.items()}
+    return columns if action_mask is None else {**columns, "action_mask": action_mask[rows]}

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError
-from seqrl.core.spaces import ActionCodec, flatten_obs
+from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
 
 LOG_PREFIX = "log/"
@@ -41,11 +41,13 @@ class BatchedEnv:
         self._env_name = _default_names(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._step = np.zeros(self.num_envs, np.int64)
+        self._info_has_mask = False
 
     def reset(self, seed: int | None = None) -> TimeStep:
         """Reset every environment; environment ``e`` gets seed ``seed + e``."""
         obs, info = self.env.reset(seed=seed)
         self._ended[:] = False
+        self._info_has_mask = MASK_KEY in info
         everyone = np.ones(self.num_envs, bool)
         return self._time_step(self._flat(obs), {}, everyone, info, {}, np.zeros(self.num_envs), ~everyone, ~everyone)
 
@@ -95,9 +97,11 @@ class BatchedEnv:
         self._step = np.where(is_first, 0, self._step + 1)
         ended = terminated | truncated
         success, known = self._success(info, end_info, ended)
+        final_obs = final_obs or obs
+        mask, final_mask = self._masks(obs, final_obs, info, end_info, begin_info or {}, ended)
         return TimeStep(
             obs=obs,
-            final_obs=final_obs or obs,
+            final_obs=final_obs,
             reward=np.asarray(reward, np.float32),
             terminated=terminated,
             truncated=truncated,
@@ -107,7 +111,48 @@ class BatchedEnv:
             success=success,
             success_known=known,
             log=self._log(info, end_info, ended),
+            action_mask=mask,
+            final_action_mask=final_mask,
         )
+
+    def _masks(
+        self,
+        obs: dict[str, np.ndarray],
+        final_obs: dict[str, np.ndarray],
+        info: dict[str, Any],
+        end_info: dict[str, Any],
+        begin_info: dict[str, Any],
+        ended: np.ndarray,
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return the action masks of ``obs`` and of ``final_obs``; from the observation, else from info."""
+        if self.codec.kind == "continuous":
+            return None, None
+        if MASK_KEY in obs:
+            mask = self.codec.legal(obs[MASK_KEY], self.num_envs)
+            final = self.codec.legal(final_obs[MASK_KEY], self.num_envs)
+        elif self._info_has_mask:
+            mask = self._with_info_mask(np.ones((self.num_envs, self.codec.dim), bool), info, ~ended)
+            final = self._with_info_mask(mask, end_info, ended)
+            mask = self._with_info_mask(self._with_info_mask(mask, info, ended), begin_info, ended)
+        elif MASK_KEY in info:
+            raise EnvError(f"{self.env!r} gives info['{MASK_KEY}'] after a step but not after reset; give it in both")
+        else:
+            return None, None
+        if self._mode is AutoresetMode.NEXT_STEP:
+            mask = mask | ended[:, None]  # nobody acts there: the next action is ignored
+        if (stuck := self.codec.stuck(mask)).any():
+            row = int(np.argmax(stuck))
+            raise EnvError(f"{self.env!r}: the action mask of environment {row} leaves no legal action: {mask[row]}")
+        return mask, final
+
+    def _with_info_mask(self, mask: np.ndarray, info: dict[str, Any], rows: np.ndarray) -> np.ndarray:
+        """Return a copy of ``mask`` with the rows that ``info`` has a mask for."""
+        mask = mask.copy()
+        if MASK_KEY in info:
+            present = np.asarray(info.get(f"_{MASK_KEY}", np.ones(self.num_envs, bool)), bool) & rows
+            for row in np.flatnonzero(present):
+                mask[row] = self.codec.legal(info[MASK_KEY][row])
+        return mask
 
     def _names(self, info: dict[str, Any], ended: np.ndarray) -> tuple[str, ...]:
         """Return the task of each row's transition; ``info["env_name"]`` of a reset renames what follows."""

@@ -1,10 +1,14 @@
 """What every registered algorithm has to do, on every memory and action space."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from seqrl.algo import ALGOS
 from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.spaces import ActionCodec
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
 ALGO_NAMES = ALGOS.names()
@@ -152,8 +156,6 @@ def test_a_nonfinite_batch_moves_no_weight(name):
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_acting_equals_the_training_pass(name, memory):
     """Greedy actions, one input at a time, equal those of a row by itself; rows are reset on their own."""
-    import numpy as np
-
     from seqrl.algo.acting import VectorPolicy
 
     algo = small_algo(name, memory, ACTION_SPACES["box"])
@@ -198,3 +200,81 @@ def test_robomimic_style_loop(name):
     clone = small_algo(name, seed=3)
     clone.deserialize(algo.serialize())
     assert same(clone.serialize(), algo.serialize())
+
+
+def masked_batch(space, seed=0):
+    """Return a batch with a random mask under which the data's actions are legal, and one policy action illegal."""
+    batch = random_batch(space, seed=seed)
+    codec = ActionCodec(space)
+    rng = np.random.default_rng(seed)
+    mask = torch.from_numpy(rng.random((*batch.inputs.step.shape, codec.dim)) < 0.6)
+    actions = batch.actions.clone()
+    if codec.kind == "binary":
+        actions[..., 1] = 0.0
+        mask[:, :-1] |= actions > 0.5
+    else:  # action 1 of the first factor is taken by nobody
+        took = actions[..., 1] > 0.5
+        actions[..., 0] = torch.where(took, 1.0, actions[..., 0])
+        mask[:, :-1] |= actions > 0.5
+        for part in mask.split(codec.factors, dim=-1):
+            part[..., 0] = True
+    mask[..., 1] = False
+    inputs = replace(batch.inputs, action_mask=mask)
+    return replace(batch, inputs=inputs, actions=actions)
+
+
+MASKABLE = ["discrete", "multi_binary", "multi_discrete"]
+
+
+@pytest.mark.parametrize("space_name", MASKABLE)
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_illegal_actions_are_never_taken(name, memory, space_name):
+    from seqrl.algo.acting import VectorPolicy
+
+    space = ACTION_SPACES[space_name]
+    algo = small_algo(name, memory, space)
+    algo.set_eval()
+    codec, rng = algo.codec, np.random.default_rng(0)
+    for deterministic in (False, True):
+        policy = VectorPolicy(algo, 200, deterministic=deterministic)
+        for _ in range(3):
+            mask = rng.random((200, codec.dim)) < 0.4
+            for part in np.split(mask, codec._offsets[1:] if codec.factors else [], axis=-1):
+                part[np.arange(200), rng.integers(0, part.shape[-1], 200)] = True
+            obs = {
+                "image": np.zeros((200, 2, 2), np.uint8),
+                "room": np.zeros(200, np.int64),
+                "state": rng.normal(size=(200, 3)).astype(np.float32),
+            }
+            action = policy.act(obs, np.zeros(200, np.float32), action_mask=mask)
+            assert not (action.astype(bool) & ~mask).any()
+            if codec.factors:
+                assert (action.sum(-1) == len(codec.factors)).all()
+
+
+@pytest.mark.parametrize("space_name", MASKABLE)
+def test_illegal_actions_learn_nothing(name, space_name):
+    """An action that is illegal everywhere gets no gradient at the policy's output, and every loss is finite."""
+    space = ACTION_SPACES[space_name]
+    algo = small_algo(name, action_space=space)
+    batch = algo.process_batch_for_training(masked_batch(space))
+    losses = algo.compute_losses(batch)
+    losses.total.backward()
+    assert all(torch.isfinite(v).all() for v in [losses.total, *losses.metrics.values()])
+    gradient = algo.actor.mlp[-1].bias.grad.reshape(-1, algo.codec.dim)
+    assert (gradient[:, 1] == 0).all()
+    assert (gradient != 0).any()
+
+
+@pytest.mark.parametrize("space_name", MASKABLE)
+def test_a_mask_that_forbids_nothing_changes_nothing(name, space_name):
+    space = ACTION_SPACES[space_name]
+    batch = random_batch(space)
+    free = replace(batch.inputs, action_mask=torch.ones(*batch.inputs.step.shape, ActionCodec(space).dim).bool())
+    results = []
+    for b in (batch, replace(batch, inputs=free)):
+        algo = small_algo(name, action_space=space)
+        train(algo, b, 2)
+        results.append(algo.serialize())
+    for key in results[0]:
+        torch.testing.assert_close(results[0][key], results[1][key], atol=1e-5, rtol=1e-4)

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import infer_action_space, space_from_json
+from seqrl.core.spaces import MASK_KEY, infer_action_space, space_from_json
 from seqrl.core.types import Trajectory
 from seqrl.data.readers import READERS, NamedTrajectories
 from seqrl.data.store import StoreInfo
@@ -89,6 +89,8 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         action_space = space_from_json(action)
     else:
         action_space = infer_action_space(np.concatenate([data[n]["actions"][()] for n in names]))
+        if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
+            action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
     return StoreInfo(
         observation_space=_observation_space(first) if observation is None else space_from_json(observation),
         action_space=action_space,
@@ -99,6 +101,12 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         filters={k: [_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()},
         source=str(path),
     )
+
+
+def _masked_actions(demo: h5py.Group) -> int:
+    """Return the width of an episode's action mask; 0 if there is none."""
+    mask = demo.get(MASK_KEY, demo["obs"].get(MASK_KEY))
+    return int(mask.shape[-1]) if isinstance(mask, h5py.Dataset) and mask.ndim > 1 else 0
 
 
 def _observation_space(demo: h5py.Group) -> spaces.Space[Any]:

@@ -29,6 +29,8 @@ def make_batch(extras=False):
     mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
     terminated = torch.tensor([[False, False, False, True], [False, False, False, False]])
     truncated = torch.tensor([[False, False, False, False], [False, True, False, False]])
+    if inputs.action_mask is not None:
+        inputs.action_mask[:, 1:][terminated | ~mask] = True  # no action is taken there
     return SeqBatch(inputs, actions, rewards, terminated, truncated, mask)
 
 

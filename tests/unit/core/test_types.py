@@ -53,8 +53,6 @@ def test_discrete_actions_and_terminal_action_mask_are_legal():
 
 NAN_OBS = np.zeros((4, 2), np.float32)
 NAN_OBS[2, 1] = np.nan
-NONE_LEGAL = np.ones((4, 2), bool)
-NONE_LEGAL[1] = False
 
 FAULTS = {
     "no transition": (
@@ -92,7 +90,6 @@ FAULTS = {
     "goes on after terminated": ({"terminated": flags(0, 1, 0)}, "goes on after its end at step 1"),
     "goes on after truncated": ({"truncated": flags(1, 0, 0)}, "goes on after its end at step 0"),
     "mask not bool": ({"action_mask": np.ones((4, 2))}, "action_mask"),
-    "no legal action": ({"action_mask": NONE_LEGAL}, "action_mask"),
     "objects in obs": ({"obs": {"x": np.array([None] * 4)}}, "obs/x"),
     "text in obs": ({"obs": {"x": np.array(["a"] * 4)}}, "obs/x"),
 }

@@ -123,6 +123,7 @@ def test_names_of_tasks_are_read_back(tmp_path):
 def test_pieces_goals_and_action_masks_are_read_back(tmp_path):
     mask = np.random.default_rng(0).random((4, 5)) < 0.7
     mask[:, 0] = True
+    mask[np.arange(3), trajectory(2, 3).actions] = True
     goal = {"g": np.arange(8, dtype=np.float32).reshape(4, 2)}
     piece = trajectory(2, 3, start_step=7, prev_action=np.int64(4), prev_reward=0.5, action_mask=mask, goal=goal)
     write_robomimic(tmp_path / "a.hdf5", INFO, [piece])

@@ -2,6 +2,8 @@
 
 import os
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -191,9 +193,10 @@ def test_goal_is_taken_from_the_window(tmp_path):
 def test_action_mask_is_true_on_padding_and_terminal_inputs_and_as_stored_elsewhere(tmp_path):
     space = ACTION_SPACES["discrete"]
     stored = np.random.default_rng(0).random((7, NUM_ACTIONS)) < 0.5
-    stored[:, 0] = True
+    trajectory = make_trajectory(0, 6, space)
+    stored[np.arange(6), trajectory.actions - space.start] = True
     stored[-1] = False  # nothing is legal once the episode is over
-    store = write(tmp_path / "s", [make_trajectory(0, 6, space, action_mask=stored)], space)
+    store = write(tmp_path / "s", [replace(trajectory, action_mask=stored)], space)
     batch = SequenceDataset([whole(store)], 4, padding="both").batch(64, seed=0, path=())
     mask = batch.inputs.action_mask
     assert mask.dtype == torch.bool

@@ -3,6 +3,7 @@
 import json
 import os
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,9 @@ INFO = StoreInfo(
 def _no_fsync(monkeypatch):
     """Durability is not tested here, and syncing hundreds of files is slow."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+RICH_INFO = replace(INFO, action_space=spaces.Discrete(4))
 
 
 def plain(steps=3, value=0.0, **changes):
@@ -61,8 +65,8 @@ def rich(steps=4, seed=0, **changes):
     return Trajectory(**{**fields, **changes})
 
 
-def write(path, *trajectories, **options):
-    with StoreWriter(path, INFO, **options) as writer:
+def write(path, *trajectories, info=INFO, **options):
+    with StoreWriter(path, info, **options) as writer:
         for i, trajectory in enumerate(trajectories):
             writer.append(trajectory, f"demo_{i}")
     return path
@@ -107,7 +111,7 @@ def test_every_column_survives_a_reopen(tmp_path):
         rich(1, 1),
         rich(6, 2, start_step=10, prev_action=np.int64(3), prev_reward=0.5),
     ]
-    store = Store(write(tmp_path / "s", *written))
+    store = Store(write(tmp_path / "s", *written, info=RICH_INFO))
     assert len(store) == 3
     for got, wanted in zip(store.trajectories(), written, strict=True):
         assert_same(got, wanted)
@@ -192,7 +196,7 @@ def test_store_without_trajectories(tmp_path):
 
 def test_gather_takes_windows_across_shards(tmp_path):
     written = [rich(steps, seed) for seed, steps in enumerate((5, 3, 7))]
-    store = Store(write(tmp_path / "s", *written, shard_bytes=1))
+    store = Store(write(tmp_path / "s", *written, info=RICH_INFO, shard_bytes=1))
     by_name = {t.env_name: t for t in written}
     numbers = np.array([2, 0, 1, 0])
     offsets = np.array([[0, 1, 2], [1, 1, 3], [3, 0, 2], [2, 3, 3]])
