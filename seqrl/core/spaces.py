@@ -292,8 +292,8 @@ class ActionCodec:
         if self.kind == "binary":  # a bit that may not be set is 0
             return np.zeros(mask.shape[:-1], bool)
         parts = np.split(mask, self._offsets[1:], axis=-1)
-        blocked: np.ndarray = np.stack([~part.any(-1) for part in parts], axis=-1).any(-1)
-        return blocked
+        blocked = np.stack([~part.any(-1) for part in parts], axis=-1)
+        return np.asarray(blocked.any(-1))
 
     def zeros(self, *lead: int) -> np.ndarray:
         """Return policy actions of zeros, the "previous action" of an episode's first step."""

@@ -65,6 +65,7 @@ class TanhGaussianSection(Section):
     type: Literal["tanh_gaussian"] = "tanh_gaussian"
     min_log_std: float = Field(-5.0, description="Lower end of the log standard deviation.")
     max_log_std: float = Field(2.0, description="Upper end of the log standard deviation.")
+    std_activation: Literal["tanh", "clip"] = Field("tanh", description="How it is kept within its range.")
 
 
 @DISTRIBUTIONS.register_section("deterministic")
@@ -72,3 +73,18 @@ class DeterministicSection(Section):
     """One action per state; its log-probability is that of a unit-variance Gaussian, so BC fits it by least squares."""
 
     type: Literal["deterministic"] = "deterministic"
+
+
+@DISTRIBUTIONS.register_section("gmm")
+class GaussianMixtureSection(Section):
+    """A mixture of squashed Gaussians; for imitation only, as its samples carry no gradient."""
+
+    type: Literal["gmm"] = "gmm"
+    num_modes: PositiveInt = Field(5, description="Gaussians in the mixture.")
+
+
+@DISTRIBUTIONS.register_section("beta")
+class BetaSection(Section):
+    """A Beta distribution per dimension, stretched to [-1, 1]."""
+
+    type: Literal["beta"] = "beta"

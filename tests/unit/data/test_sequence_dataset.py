@@ -1,7 +1,6 @@
 """Every value of a batch is the one that plain Python finds in the trajectories."""
 
 import os
-
 from dataclasses import replace
 
 import numpy as np

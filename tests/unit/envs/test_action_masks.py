@@ -110,7 +110,7 @@ def test_a_mask_that_appears_late_is_refused():
 def test_a_mask_without_a_legal_action_is_refused():
     class Stuck(MaskedEnv):
         def _result(self):
-            obs, info = super()._result()
+            obs, _ = super()._result()
             return obs, {"action_mask": np.zeros(NUM_ACTIONS, np.int8)}
 
     env = BatchedEnv(SyncVectorEnv([lambda: Stuck("info")], autoreset_mode=AutoresetMode.SAME_STEP))

@@ -1,0 +1,58 @@
+"""What every distribution over policy actions offers, and what turns parameters into one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from seqrl.core.spaces import ActionCodec
+
+
+class ActionDistribution(ABC):
+    """A batch of distributions, one per position."""
+
+    @abstractmethod
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return the log-probability (density) of policy actions."""
+
+    @abstractmethod
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw, without gradient."""
+
+    @abstractmethod
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw through which gradients reach the parameters; straight through where actions are discrete."""
+
+    @abstractmethod
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return the greedy action."""
+
+    @abstractmethod
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return the entropy, or a one-sample estimate of it where there is no closed form."""
+
+
+class DistributionHead(nn.Module, ABC):
+    """Turns a vector of parameters into a distribution.
+
+    Args:
+        codec: Describes the policy's actions.
+
+    Attributes:
+        kinds: Action kinds that it can represent.
+        has_rsample: Whether gradients flow through its samples.
+        num_parameters: Width of the parameter vector.
+    """
+
+    kinds: tuple[str, ...]
+    has_rsample = True
+    num_parameters: int
+
+    def __init__(self, codec: ActionCodec) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> ActionDistribution:
+        """Return the distribution with these parameters ``(..., num_parameters)``."""

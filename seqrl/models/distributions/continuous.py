@@ -1,0 +1,261 @@
+"""Distributions over actions in [-1, 1]."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from seqrl.core.registry import DISTRIBUTIONS
+from seqrl.core.spaces import ActionCodec
+from seqrl.models.distributions.base import ActionDistribution, DistributionHead
+
+MAX_ACTION = 0.99
+"""Densities are read within +-0.99, where ``atanh`` is still tame."""
+
+MIN_MIXTURE_STD = 1e-4
+MIN_BETA_SHAPE = 1.0001
+
+
+def _log_normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    z = (x - mean) * (-log_std).exp()
+    return -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+
+
+def _log_tanh_slope(x: Tensor) -> Tensor:
+    """Return ``log(1 - tanh(x)^2)``, exact far from zero too."""
+    return 2 * (math.log(2) - x - softplus(-2 * x))
+
+
+class TanhGaussian(ActionDistribution):
+    r"""``tanh(x)``, ``x`` Gaussian with diagonal covariance.
+
+    The density of an action ``a`` is that of ``atanh(a)`` divided by :math:`\prod (1 - a^2)` (Haarnoja et al., 2018,
+    appendix C); actions beyond +-0.99 are read as +-0.99, where ``atanh`` is still tame.
+    """
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
+
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return the log-density, summed over dimensions."""
+        return self._log_prob_before_tanh(action.clamp(-MAX_ACTION, MAX_ACTION).atanh())
+
+    def _log_prob_before_tanh(self, x: Tensor) -> Tensor:
+        return (_log_normal(x, self.mean, self.log_std) - _log_tanh_slope(x)).sum(-1)
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw through which gradients flow."""
+        return (self.mean + self.log_std.exp() * torch.randn_like(self.mean)).tanh()
+
+    @torch.no_grad()
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw."""
+        return self.rsample()
+
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return ``tanh(mean)``."""
+        return self.mean.tanh()
+
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return a one-sample estimate."""
+        x = self.mean + self.log_std.exp() * torch.randn_like(self.mean)
+        return -self._log_prob_before_tanh(x)
+
+
+@DISTRIBUTIONS.register("tanh_gaussian")
+class TanhGaussianHead(DistributionHead):
+    """Mean and log standard deviation per dimension; the latter kept within its range by a tanh, or by clipping."""
+
+    kinds = ("continuous",)
+
+    def __init__(
+        self, codec: ActionCodec, *, min_log_std: float = -5.0, max_log_std: float = 2.0, std_activation: str = "tanh"
+    ) -> None:
+        super().__init__(codec)
+        self.num_parameters = 2 * codec.dim
+        self.is_clipped = std_activation == "clip"
+        self.max_log_std = max_log_std
+        self.min_log_std = min_log_std
+        self.half_range = 0.5 * (max_log_std - min_log_std)
+
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> TanhGaussian:
+        """Return the distribution with mean the first half of the parameters."""
+        mean, raw = parameters.chunk(2, dim=-1)
+        if self.is_clipped:
+            return TanhGaussian(mean, raw.clamp(self.min_log_std, self.max_log_std))
+        return TanhGaussian(mean, self.min_log_std + self.half_range * (1 + raw.tanh()))
+
+
+class Deterministic(ActionDistribution):
+    """One action per position."""
+
+    def __init__(self, action: Tensor) -> None:
+        self.action = action
+
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return that of a unit-variance Gaussian without its constant: minus half the squared error."""
+        return -0.5 * (action - self.action).square().sum(-1)
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return the action, with its gradient."""
+        return self.action
+
+    @torch.no_grad()
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return the action."""
+        return self.action
+
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return the action."""
+        return self.action
+
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return zero."""
+        return torch.zeros_like(self.action[..., 0])
+
+
+@DISTRIBUTIONS.register("deterministic")
+class DeterministicHead(DistributionHead):
+    """``tanh`` of the parameters."""
+
+    kinds = ("continuous",)
+
+    def __init__(self, codec: ActionCodec) -> None:
+        super().__init__(codec)
+        self.num_parameters = codec.dim
+
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Deterministic:
+        """Return the action in [-1, 1]."""
+        return Deterministic(parameters.tanh())
+
+
+class GaussianMixture(ActionDistribution):
+    """``tanh(x)``, ``x`` from one of M diagonal Gaussians, each over the whole action.
+
+    Args:
+        log_weights: ``(*lead, M)``, normalised.
+        mean: ``(*lead, M, A)``.
+        log_std: ``(*lead, M, A)``.
+    """
+
+    def __init__(self, log_weights: Tensor, mean: Tensor, log_std: Tensor) -> None:
+        self.log_weights, self.mean, self.log_std = log_weights, mean, log_std
+
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return the log-density."""
+        return self._log_prob_before_tanh(action.clamp(-MAX_ACTION, MAX_ACTION).atanh())
+
+    def _log_prob_before_tanh(self, x: Tensor) -> Tensor:
+        of_modes = _log_normal(x.unsqueeze(-2), self.mean, self.log_std).sum(-1)
+        log_prob: Tensor = torch.logsumexp(self.log_weights + of_modes, dim=-1) - _log_tanh_slope(x).sum(-1)
+        return log_prob
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Refuse: the choice of a mode has no gradient.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("a mixture has no reparametrised sample")
+
+    @torch.no_grad()
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw."""
+        return self._draw().tanh()
+
+    def _draw(self) -> Tensor:
+        noisy = self.log_weights - torch.empty_like(self.log_weights).exponential_().log()
+        mean, log_std = self._of_mode(noisy.argmax(-1))
+        return mean + log_std.exp() * torch.randn_like(mean)
+
+    def _of_mode(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = index[..., None, None].expand(*index.shape, 1, self.mean.shape[-1])
+        return self.mean.gather(-2, chosen).squeeze(-2), self.log_std.gather(-2, chosen).squeeze(-2)
+
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return ``tanh`` of the mean of the Gaussian with the largest weight."""
+        return self._of_mode(self.log_weights.argmax(-1))[0].tanh()
+
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return a one-sample estimate, whose gradient is not that of the entropy."""
+        with torch.no_grad():
+            x = self._draw()
+        return -self._log_prob_before_tanh(x)
+
+
+@DISTRIBUTIONS.register("gmm")
+class GaussianMixtureHead(DistributionHead):
+    """Weights, means and standard deviations (softplus, at least 1e-4) of a mixture of squashed Gaussians."""
+
+    kinds = ("continuous",)
+    has_rsample = False
+
+    def __init__(self, codec: ActionCodec, *, num_modes: int = 5) -> None:
+        super().__init__(codec)
+        self.num_modes = num_modes
+        self.num_parameters = num_modes * (1 + 2 * codec.dim)
+
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> GaussianMixture:
+        """Return the mixture: logits of the weights first, then means, then raw standard deviations."""
+        num = (self.num_parameters - self.num_modes) // 2
+        logits, mean, raw = parameters.split((self.num_modes, num, num), dim=-1)
+        mean, raw = (x.unflatten(-1, (self.num_modes, -1)) for x in (mean, raw))
+        return GaussianMixture(logits.log_softmax(-1), mean, (softplus(raw) + MIN_MIXTURE_STD).log())
+
+
+class Beta(ActionDistribution):
+    """Independent Beta distributions, stretched from [0, 1] to [-1, 1] (Chou et al., 2017).
+
+    Args:
+        alpha: ``(*lead, A)``, above 1.
+        beta: Likewise, so that there is one peak.
+    """
+
+    def __init__(self, alpha: Tensor, beta: Tensor) -> None:
+        self.alpha, self.beta = alpha, beta
+        self._unit = torch.distributions.Beta(alpha, beta, validate_args=False)
+
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return the log-density, summed over dimensions."""
+        x = (action.clamp(-MAX_ACTION, MAX_ACTION) + 1) / 2
+        log_prob: Tensor = (self._unit.log_prob(x) - math.log(2)).sum(-1)
+        return log_prob
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw through which gradients flow (implicitly: Figurnov et al., 2018)."""
+        unit: Tensor = self._unit.rsample()
+        return 2 * unit - 1
+
+    @torch.no_grad()
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw."""
+        return self.rsample()
+
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return the peak."""
+        return 2 * (self.alpha - 1) / (self.alpha + self.beta - 2) - 1
+
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return the sum of the dimensions' entropies."""
+        entropy: Tensor = (self._unit.entropy() + math.log(2)).sum(-1)
+        return entropy
+
+
+@DISTRIBUTIONS.register("beta")
+class BetaHead(DistributionHead):
+    """Both shapes of a Beta distribution per dimension, softplus + 1.0001."""
+
+    kinds = ("continuous",)
+
+    def __init__(self, codec: ActionCodec) -> None:
+        super().__init__(codec)
+        self.num_parameters = 2 * codec.dim
+
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Beta:
+        """Return the distribution."""
+        alpha, beta = (softplus(parameters) + MIN_BETA_SHAPE).chunk(2, dim=-1)
+        return Beta(alpha, beta)
