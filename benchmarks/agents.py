@@ -115,7 +115,7 @@ def make_algo(name: str, kind: str, window: int, device: str, precision: str, co
     space = SPACES[kind]
     algo = algo_factory(name, config, {"obs": (OBS_WIDTH,)}, ActionCodec(space).dim, device, space)
     accelerator = make_accelerator(algo.device, precision=precision)
-    algo.updater = Updater(algo, accelerator, **({"compile": True} if compiled else {}))
+    algo.updater = Updater(algo, accelerator, is_compiled=compiled)
     algo.set_train()
     algo.wants_metrics = False  # as between logging steps
     return algo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,6 +63,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         self.nets.update({"trunk": self.trunk, "actor": self.actor})
         if not self.learns_values:
             return
+        self.weight_of_advantage = partial(FILTERS.get(section.filter.type), **section.filter.options())
         self.critic = self._build_critic()
         self.target_critic = _frozen_copy(self.critic)
         self.popart = PopArt(len(self.discounts))
@@ -134,7 +136,8 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
             return self.values_of(torch.einsum("blgac,blga->blgc", share, policy.probs).unsqueeze(-1))
         repeated = parameters.expand(num_samples, *parameters.shape)
         mask = None if action_mask is None else action_mask.expand(num_samples, *action_mask.shape)
-        actions_KBLGA = actor.distribution(repeated, mask).rsample()
+        policy = actor.distribution(repeated, mask)
+        actions_KBLGA = policy.rsample() if torch.is_grad_enabled() else policy.sample()
         return self.values_of(critic(share, actions_KBLGA)).mean(0)
 
     def _judged(
@@ -213,8 +216,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
             return n_step_targets(rewards, batch.terminated, batch.mask, values_BLG, self.discounts, section.n_step)
 
     def _filter_weights(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
-        section = self.agent_config.filter
-        weights: Tensor = FILTERS.get(section.type)(self.advantage(q_BTGC, v_BTGC), **section.options())
+        weights: Tensor = self.weight_of_advantage(self.advantage(q_BTGC, v_BTGC))
         return weights
 
     def _policy_over_data(self, batch: SeqBatch, parameters: Tensor) -> ActionDistribution:

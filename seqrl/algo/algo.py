@@ -179,6 +179,9 @@ class Algo(ABC):
     def on_epoch_end(self, epoch: int) -> None:  # noqa: B027
         """Called after the last gradient step of each epoch."""
 
+    def on_checkpoint_loaded(self, *, is_resume: bool) -> None:  # noqa: B027
+        """Called after weights have come from a checkpoint, to go on training or to act."""
+
     def set_train(self) -> None:
         """Switch the networks to training."""
         self.nets.train()

@@ -268,6 +268,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
         action_space,
     )
     algo.deserialize(checkpoint.tensors(_MODEL))
+    algo.on_checkpoint_loaded(is_resume=False)
     algo.set_eval()
     return algo, observation_space, action_space
 

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 class LossModule(nn.Module):
     """Gives the losses through ``__call__``, so that a distributed wrapper sees the forward pass."""
 
-    def __init__(self, algo: Algo) -> None:
+    def __init__(self, algo: Algo, *, is_compiled: bool = False) -> None:
         super().__init__()
         self.nets = algo.nets
-        self._algo = [algo]  # in a list: not a submodule
+        self._compute_losses = torch.compile(algo.compute_losses) if is_compiled else algo.compute_losses
 
     def forward(self, batch: SeqBatch) -> Losses:
         """Return the losses of a batch."""
-        return self._algo[0].compute_losses(batch)
+        losses: Losses = self._compute_losses(batch)
+        return losses
 
 
 class Updater:
@@ -45,6 +46,7 @@ class Updater:
         accelerator: Device placement, precision, processes; a plain one by default.
         accumulate_batches: Micro-batches whose gradients make one step.
         on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
+        is_compiled: Compute the losses through ``torch.compile``.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Updater:
         *,
         accumulate_batches: int = 1,
         on_nonfinite: str = "stop",
+        is_compiled: bool = False,
     ) -> None:
         section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
         self._algo = algo
@@ -61,7 +64,9 @@ class Updater:
         self._accelerator = accelerator or make_accelerator(algo.device)
         self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
         self._raw_optimizer = build_optimizer(algo.nets, section)
-        self._module, self._optimizer = self._accelerator.prepare(LossModule(algo), self._raw_optimizer)
+        self._module, self._optimizer = self._accelerator.prepare(
+            LossModule(algo, is_compiled=is_compiled), self._raw_optimizer
+        )
         self._accumulate = accumulate_batches
         self._batches: list[SeqBatch] = []
         self._bad: Tensor | None = None

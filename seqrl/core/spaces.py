@@ -295,6 +295,17 @@ class ActionCodec:
         blocked = np.stack([~part.any(-1) for part in parts], axis=-1)
         return np.asarray(blocked.any(-1))
 
+    def random(self, rng: np.random.Generator, num: int, mask: np.ndarray | None = None) -> np.ndarray:
+        """Return ``(num, dim)`` uniformly random actions, legal by the mask ``(num, dim)`` where there is one."""
+        if self.kind == "continuous":
+            return rng.uniform(-1.0, 1.0, (num, self.dim)).astype(np.float32)
+        legal = np.ones((num, self.dim), bool) if mask is None else mask
+        if self.kind == "binary":
+            return (legal & (rng.random((num, self.dim)) < 0.5)).astype(np.float32)
+        score = np.where(legal, rng.random((num, self.dim)), -1.0)
+        parts = np.split(score, self._offsets[1:], axis=-1)
+        return np.concatenate([np.eye(p.shape[-1], dtype=np.float32)[p.argmax(-1)] for p in parts], axis=-1)
+
     def zeros(self, *lead: int) -> np.ndarray:
         """Return policy actions of zeros, the "previous action" of an episode's first step."""
         return np.zeros((*lead, self.dim), np.float32)

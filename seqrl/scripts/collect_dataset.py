@@ -21,6 +21,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--episodes", type=int, default=100, help="episodes (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
+    p.add_argument(
+        "--noise", type=float, default=0.0, help="probability of a random action instead of the expert's (default 0)"
+    )
     p.add_argument("--sample", action="store_true", help="sample the policy's actions")
     p.add_argument(
         "--valid-fraction", type=float, default=0.1, help="share listed under mask/valid (default %(default)s)"
@@ -75,6 +78,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("give --env ID (its scripted expert acts), --agent CHECKPOINT, or both")
     if args.episodes < 1 or args.num_envs < 1 or not 0 <= args.valid_fraction < 1:
         raise ConfigError("--episodes and --num-envs must be at least 1, --valid-fraction in [0, 1)")
+    if not 0 <= args.noise <= 1 or (args.noise and args.agent is not None):
+        raise ConfigError("--noise must lie in [0, 1], and is for scripted experts; for a policy use --sample")
     check_seed(args.seed)
     check_output(args.output, (".hdf5", ".h5"), overwrite=args.overwrite)
 
@@ -87,7 +92,7 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     if args.agent is None:
         return (
             env_maker(args.env, args.env_kwargs, plugins=tuple(args.plugin)),
-            lambda env: ScriptedPolicy(args.env, env),
+            lambda env: ScriptedPolicy(args.env, env, noise=args.noise, seed=args.seed),
             None,
         )
     from seqrl.algo.checkpoint import load_algo, read_checkpoint

@@ -145,6 +145,7 @@ class Experiment:
             self.accelerator,
             accumulate_batches=config.train.accumulate_batches,
             on_nonfinite=config.train.on_nonfinite,
+            is_compiled=config.train.compile,
         )
         self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
         if self.accelerator.is_main_process:
@@ -412,6 +413,7 @@ class Experiment:
                 raise ConfigError(f"cannot resume {self.folder.path}: {name} was {state.values[name]}, now {value}")
         self.algo.deserialize(checkpoint.tensors("model.safetensors"))
         self.algo.updater.load_state(state.optimizer, state.values["num_steps"])
+        self.algo.on_checkpoint_loaded(is_resume=True)
         self.progress = Progress(state.values["epoch"], state.values["wall_s"])
         self.best = dict(state.values["best"])
         self.metrics, self.metrics_epoch = dict(checkpoint.card["metrics"]), self.progress.epoch

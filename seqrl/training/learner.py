@@ -112,7 +112,7 @@ class Learner:
             ]
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
         numbers.pop("Loss", None)
-        return {f"valid/{k.split('/', 1)[-1]}": v for k, v in numbers.items()}
+        return {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
 
 
 def predicted_memory(algo: Algo, batch: SeqBatch, num_ahead: int) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
+from seqrl.core.seeding import generator
 from seqrl.core.types import TimeStep, Trajectory
 from seqrl.envs.experts import make_expert
 from seqrl.envs.metrics import Episode, EpisodeMetrics
@@ -38,11 +39,20 @@ class AlgoPolicy:
 
 
 class ScriptedPolicy:
-    """One scripted expert per row as a :class:`StepPolicy`. Experts read observations that are one flat array."""
+    """One scripted expert per row as a :class:`StepPolicy`. Experts read observations that are one flat array.
 
-    def __init__(self, env_id: str, env: BatchedEnv) -> None:
+    Args:
+        env_id: Whose expert.
+        env: Where it acts.
+        noise: Probability, at each step, of a uniformly random action instead of the expert's.
+        seed: Of the noise.
+    """
+
+    def __init__(self, env_id: str, env: BatchedEnv, *, noise: float = 0.0, seed: int = 0) -> None:
         self._experts = [make_expert(env_id) for _ in range(env.num_envs)]
         self._codec = env.codec
+        self._noise = noise
+        self._rng = generator(seed, "noise")
 
     def __call__(self, step: TimeStep) -> np.ndarray:
         """Reset the experts of rows that begin, then ask each."""
@@ -53,7 +63,11 @@ class ScriptedPolicy:
                 expert.reset()
             obs = {k: v[row] for k, v in step.obs.items()}
             actions.append(expert(next(iter(obs.values())) if single else obs))
-        return self._codec.encode(np.stack([np.asarray(a) for a in actions]))
+        chosen = self._codec.encode(np.stack([np.asarray(a) for a in actions]))
+        if not self._noise:
+            return chosen
+        is_random = self._rng.random(len(chosen)) < self._noise
+        return np.where(is_random[:, None], self._codec.random(self._rng, len(chosen), step.action_mask), chosen)
 
 
 def play(

@@ -46,12 +46,14 @@ def _open(section: DataSection, config: BaseConfig) -> Store:
     kwargs = section.env_kwargs
     if kwargs is None:
         kwargs = config.env.kwargs if config.env.id in (None, section.scripted) else {}
-    return scripted_store(section.scripted, kwargs, section.episodes, section.seed)
+    return scripted_store(section.scripted, kwargs, section.episodes, section.seed, section.noise)
 
 
-def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int) -> Store:
+def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int, noise: float = 0.0) -> Store:
     """Return the store of ``episodes`` episodes of an environment's scripted expert, made on first use."""
     key = {"scripted": env_id, "kwargs": kwargs, "episodes": episodes, "seed": seed, "seqrl": __version__}
+    if noise:
+        key["noise"] = noise
 
     def build(folder: Path) -> None:
         logger.info("collecting %d episodes of the scripted expert of %s", episodes, env_id)
@@ -61,10 +63,10 @@ def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int
             env.codec.space,
             env_id=env_id,
             env_kwargs=kwargs,
-            source=f"scripted expert of {env_id}",
+            source=f"scripted expert of {env_id}" + (f" with noise {noise:g}" if noise else ""),
         )
         try:
-            policy = ScriptedPolicy(env_id, env)
+            policy = ScriptedPolicy(env_id, env, noise=noise, seed=seed)
             with StoreWriter(folder, info) as writer:
                 for trajectory in collect_episodes(env, policy, episodes, seed=integer_seed(seed, "scripted")):
                     writer.append(trajectory)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from seqrl.algo import ALGOS
+from seqrl.configs.base_config import template_names
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,51 @@ def test_two_ranks_step_like_one_process(name, tmp_path):
     assert any(not torch.allclose(alone[k], untrained[k], atol=1e-3) for k in alone)
     for key, value in alone.items():
         torch.testing.assert_close(ranks[0][key], value, atol=1e-4, rtol=1e-3)
+
+
+PRESETS_WORKER = """
+import sys, torch
+torch.set_num_threads(1)
+from accelerate import Accelerator
+from gymnasium import spaces
+from seqrl.algo import algo_factory
+from seqrl.algo.updater import Updater
+from seqrl.configs.base_config import config_factory, read_config_values
+from seqrl.core.spaces import ActionCodec
+from tests.helpers import OBS, random_batch
+accelerator = Accelerator(cpu=True)
+for template, space in [
+    ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
+    ("awac", spaces.Box(-1.0, 1.0, (2,))), ("crr", spaces.Box(-1.0, 1.0, (2,))), ("redq", spaces.Box(-1.0, 1.0, (2,))),
+]:
+    values = read_config_values(f"{template}.json")
+    config = config_factory(values.pop("algo_name"), values)
+    torch.manual_seed(0)
+    algo = algo_factory(config.algo_name, config, OBS, ActionCodec(space).dim, "cpu", space)
+    algo.updater = Updater(algo, accelerator)
+    before = algo.serialize()
+    algo.set_train()
+    for step in range(3):
+        torch.manual_seed(2 * step + accelerator.process_index)
+        batch = random_batch(space, seed=2 * step + accelerator.process_index)
+        algo.train_on_batch(algo.process_batch_for_training(batch))
+    after = algo.serialize()
+    assert all(torch.isfinite(v).all() for v in after.values()), template
+    assert any(not torch.equal(before[k], after[k]) for k in after), template
+    torch.save(after, f"{sys.argv[1]}/{template}_{accelerator.process_index}.pt")
+"""
+
+
+def test_every_preset_takes_three_steps_on_two_ranks(tmp_path):
+    """The ranks see other data and draw other samples, and end with the same weights."""
+    (tmp_path / "worker.py").write_text(PRESETS_WORKER)
+    done = torchrun([str(tmp_path / "worker.py"), str(tmp_path)], tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list(tmp_path.glob("*_0.pt"))) == len(template_names())
+    for file in tmp_path.glob("*_0.pt"):
+        first = torch.load(file, weights_only=True)
+        second = torch.load(file.with_name(file.name.replace("_0.pt", "_1.pt")), weights_only=True)
+        assert all(torch.equal(first[k], second[k]) for k in first), file.name
 
 
 def test_train_script_on_two_ranks(tmp_path):

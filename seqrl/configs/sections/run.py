@@ -77,6 +77,9 @@ class DataSection(Section):
     path: str | None = Field(None, description="A robomimic HDF5 file, or a seqrl store.")
     scripted: str | None = Field(None, description="Environment id whose scripted expert makes the data on first use.")
     episodes: PositiveInt = Field(500, description="Episodes to make (scripted only).")
+    noise: float = Field(
+        0.0, ge=0.0, le=1.0, description="Probability of a random action instead of the expert's (scripted only)."
+    )
     seed: NonNegativeInt = Field(0, description="Seed of the data (scripted only).")
     env_kwargs: dict[str, Any] | None = Field(
         None, description="Arguments of the scripted environment; null takes env.kwargs where the id is the same."
@@ -115,6 +118,9 @@ class TrainSection(Section):
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
     seed: NonNegativeInt = Field(0, description="Feeds every generator of the run.")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="Mixed precision of the forward pass.")
+    compile: bool = Field(
+        False, description="Compute the losses through torch.compile: minutes at first, worth it on a GPU."
+    )
     device: str = Field("auto", description="'auto', 'cpu', 'cuda' or 'cuda:N'.")
     num_threads: PositiveInt | None = Field(None, description="CPU threads of torch; null leaves torch's choice.")
     prefetch_batches: NonNegativeInt = Field(2, description="Batches made ahead on a thread; 0 makes them inline.")

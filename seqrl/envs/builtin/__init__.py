@@ -3,6 +3,7 @@
 from gymnasium.envs.registration import register, registry
 
 _ENTRY_POINTS = {
+    "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
 }

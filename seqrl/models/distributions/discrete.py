@@ -7,7 +7,7 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.functional import logsigmoid, one_hot
+from torch.nn.functional import logsigmoid
 
 from seqrl.core.registry import DISTRIBUTIONS
 from seqrl.core.spaces import ActionCodec
@@ -71,7 +71,8 @@ class Categorical(ActionDistribution):
         return self._one_hot(self.log_probs)
 
     def _one_hot(self, scores: list[Tensor]) -> Tensor:
-        return torch.cat([one_hot(s.argmax(-1), s.shape[-1]) for s in scores], dim=-1).float()
+        chosen = [torch.zeros_like(s).scatter_(-1, s.argmax(-1, keepdim=True), 1.0) for s in scores]
+        return torch.cat(chosen, dim=-1)
 
     def entropy(self) -> Float[Tensor, "*lead"]:
         """Return the sum of the factors' entropies."""

@@ -1,0 +1,39 @@
+"""train.compile gives the same losses. In a process of its own: the tests' shape checks cannot be compiled."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import torch
+torch.set_num_threads(1)
+from seqrl.algo.updater import Updater
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+space = ACTION_SPACES["discrete"]
+batch = random_batch(space)
+weights = []
+for compiled in (False, True):
+    algo = small_algo("actor_critic", "gru", space, num_critics_td=4)
+    algo.updater = Updater(algo, is_compiled=compiled)
+    algo.set_train()
+    for _ in range(3):
+        algo.train_on_batch(algo.process_batch_for_training(batch))
+    weights.append(algo.serialize())
+for key, value in weights[0].items():
+    torch.testing.assert_close(value, weights[1][key], atol=1e-4, rtol=1e-3)
+from torch._dynamo.utils import counters
+assert counters["stats"]["unique_graphs"] >= 1, counters
+assert not counters["graph_break"], counters["graph_break"]
+"""
+
+
+@pytest.mark.slow
+def test_compiled_steps_equal_plain_ones():
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=280, check=False, cwd=root
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,219 @@
+"""The agents' settings, hooks and metrics, one by one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqrl.algo import ActorCritic
+from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.configs.sections.run import TrainSection
+from seqrl.core.errors import ConfigError
+from seqrl.models.mlp import ResidualMLP
+from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo
+
+AGENTS = ["actor_critic", "multitask"]
+
+
+def stepped(algo, batch, steps=2):
+    algo.set_train()
+    for _ in range(steps):
+        info = algo.train_on_batch(algo.process_batch_for_training(batch))
+    return algo.log_info(info)
+
+
+# ------------------------------------------------------------------------------------- heads and actors
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_mixture_is_for_imitation_only(name):
+    box = ACTION_SPACES["box"]
+    with pytest.raises(ConfigError, match=r"'gmm' has no reparametrised sample.*online_coeff to 0"):
+        small_algo(name, action_space=box, distribution={"type": "gmm"}, online_coeff=1.0)
+    if name == "multitask":  # whose values are means over plain samples
+        algo = small_algo(name, action_space=box, distribution={"type": "gmm"})
+        assert np.isfinite(stepped(algo, random_batch(box))["Loss"])
+
+
+@pytest.mark.parametrize("distribution", ["beta", "deterministic", "tanh_gaussian"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_continuous_policies_with_both_losses(name, distribution):
+    box = ACTION_SPACES["box"]
+    algo = small_algo(name, action_space=box, distribution={"type": distribution}, online_coeff=1.0, offline_coeff=1.0)
+    before = algo.serialize()
+    assert np.isfinite(stepped(algo, random_batch(box))["Loss"])
+    assert not torch.equal(before["actor.mlp.0.weight"], algo.serialize()["actor.mlp.0.weight"])
+
+
+def test_residual_actor_is_its_formula():
+    net = ResidualMLP(3, 4, 2, 5, "leaky_relu").double()
+    x = torch.randn(6, 3, dtype=torch.float64)
+    y = x @ net.input.weight.T + net.input.bias
+    for block in net.blocks:
+        h = y @ block[0].weight.T + block[0].bias
+        assert h.shape[-1] == 8
+        h = (h - h.mean(-1, keepdim=True)) / (h.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        h = torch.where(h > 0, h, 0.01 * h) @ block[3].weight.T + block[3].bias
+        y = y + (h - h.mean(-1, keepdim=True)) / (h.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(net(x), y @ net.output.weight.T + net.output.bias)
+
+
+@pytest.mark.parametrize("name", ["bc", *AGENTS])
+def test_observations_reach_the_actor_past_the_memory(name):
+    algo = small_algo(name, actor={"d_hidden": 16, "is_residual": True, "obs_keys": ["state", "room"]})
+    assert algo.actor.mlp.input.in_features == algo.trunk.d_output + 3 + 3
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    state = torch.zeros(4, 7, algo.trunk.d_output)
+    first = algo.actor.parameters_of(state, batch.inputs)
+    batch.inputs.obs["state"][0, 0] += 1.0
+    second = algo.actor.parameters_of(state, batch.inputs)
+    changed = (first != second).flatten(2).any(-1)
+    assert changed[0, 0]
+    assert changed.sum() == 1
+    stepped(algo, batch)
+    with pytest.raises(ConfigError, match=r"algo.actor.obs_keys: lidar not among the observations image, room, state"):
+        small_algo(name, actor={"obs_keys": ["lidar"]})
+
+
+def test_dict_and_tuple_actions_are_refused_with_what_is_supported():
+    from seqrl.core.errors import EnvError
+
+    for space in (spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])):
+        with pytest.raises(EnvError, match="supported are Discrete, MultiDiscrete, MultiBinary and Box"):
+            small_algo("actor_critic", action_space=space)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_thousands_of_actions_with_masks(name):
+    space = spaces.Discrete(3000)
+    batch = random_batch(space, num=2, window=3)
+    mask = torch.rand(2, 4, 3000) < 0.5
+    mask[:, :-1] |= batch.actions > 0.5
+    batch = replace(batch, inputs=replace(batch.inputs, action_mask=mask))
+    algo = small_algo(name, action_space=space, window=3)
+    before = algo.train_on_batch(algo.process_batch_for_training(batch), validate=True)["loss/total"]
+    stepped(algo, batch, 20)
+    assert algo.train_on_batch(algo.process_batch_for_training(batch), validate=True)["loss/total"] < before
+
+
+# ---------------------------------------------------------------------------------------------- masks
+def test_masked_values_are_expectations_over_legal_actions():
+    space = ACTION_SPACES["discrete"]
+    algo = small_algo("actor_critic", action_space=space)
+    batch = algo.process_batch_for_training(random_batch(space))
+    mask = torch.rand(*batch.inputs.step.shape, 5) < 0.5
+    mask[..., 2] = True
+    state, _ = algo.trunk(batch.inputs)
+    parameters = algo.actor.parameters_of(state, batch.inputs)
+    got = algo._policy_values(algo.critic, algo.critic.share(state), algo.actor, parameters, mask, 1)
+    table = algo.critic.share(state).double() * 10.0
+    for b, t, g in ((0, 0, 0), (1, 3, 6), (3, 6, 2)):
+        legal = mask[b, t].double()
+        p = torch.softmax(parameters[b, t, g].double().masked_fill(~mask[b, t], -torch.inf), -1)
+        p = 0.999 * p + 0.001 * legal / legal.sum()
+        expected = (table[b, t, g] * (p * legal)[:, None]).sum(0)
+        torch.testing.assert_close(got[b, t, g].double(), expected, rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------- hooks
+def test_edited_masks_leave_transitions_out():
+    class Halved(ActorCritic):
+        def edit_actor_mask(self, mask):
+            return mask & (torch.arange(mask.shape[1]) < 2)
+
+        def edit_critic_mask(self, mask):
+            return mask & (torch.arange(mask.shape[1]) >= 2)
+
+    plain = small_algo("actor_critic", num_critics_td=4)
+    halved = Halved(plain.config, OBS, plain.codec, "cpu")
+    halved.deserialize(plain.serialize())
+    batch = plain.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    for name, kept in (("loss/actor_offline", slice(0, 2)), ("loss/critic", slice(2, None))):
+        mask = torch.zeros_like(batch.mask)
+        mask[:, kept] = batch.mask[:, kept]
+        for algo in (plain, halved):
+            algo.set_eval()
+        edited = halved.compute_losses(batch).metrics[name]
+        original = Halved.edit_actor_mask, Halved.edit_critic_mask
+        plain.edit_actor_mask = plain.edit_critic_mask = lambda _, mask=mask: mask
+        torch.testing.assert_close(edited, plain.compute_losses(batch).metrics[name])
+        del plain.edit_actor_mask, plain.edit_critic_mask
+        assert plain.compute_losses(batch).metrics[name] != edited
+        assert original == (Halved.edit_actor_mask, Halved.edit_critic_mask)
+
+
+# -------------------------------------------------------------------------------------------- metrics
+@pytest.mark.parametrize("name", AGENTS)
+def test_logging_steps_bring_all_metrics(name):
+    algo = small_algo(name)
+    info = stepped(algo, random_batch(ACTION_SPACES["discrete"]))
+    for gamma in ("0.1", "0.9", "0.95", "0.97", "0.99", "0.995", "0.999"):
+        assert {f"q/mean_{gamma}", f"q/ensemble_std_{gamma}", f"popart/mean_{gamma}", f"popart/std_{gamma}"} <= set(
+            info
+        )
+    expected = {
+        "loss/critic", "loss/actor_offline", "target/min", "target/max", "target/mean", "filter/share", "filter/q10",
+        "filter/q50", "filter/q90", "policy/entropy", "data/padded_share", "optim/grad_norm", "optim/grad_norm_trunk",
+        "optim/grad_norm_actor", "optim/grad_norm_critic",
+    }  # fmt: skip
+    assert expected <= set(info)
+    assert info["target/min"] <= info["target/mean"] <= info["target/max"]
+    nets = [info[f"optim/grad_norm_{net}"] for net in ("trunk", "actor", "critic")]
+    assert np.sqrt(np.sum(np.square(nets))) == pytest.approx(info["optim/grad_norm"], rel=1e-4)
+    assert all(np.isfinite(v) for v in info.values())
+
+
+class HostReads(TorchDispatchMode):
+    """Counts the operations that make the host wait for a device."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "item")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in self.WAITING:
+            self.found.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("memory", ["gru", "transformer"])
+@pytest.mark.parametrize("space", sorted(ACTION_SPACES))
+@pytest.mark.parametrize("name", ["bc", *AGENTS])
+def test_a_step_that_does_not_log_never_makes_the_host_wait(name, space, memory, monkeypatch):
+    """Left out: the guard, which reads a flag of the step before that has arrived by then; one_hot's check of categories,
+    which exists on a CPU only."""
+    monkeypatch.setattr(FiniteGuard, "check", lambda self, **_: None)
+    monkeypatch.setattr(torch.nn.functional, "one_hot", lambda x, n: (x[..., None] == torch.arange(n)).long())
+    algo = small_algo(name, memory, ACTION_SPACES[space])
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
+    stepped(algo, batch)
+    algo.wants_metrics = False
+    with HostReads() as reads:
+        algo.train_on_batch(batch)
+    assert reads.found == []
+    with HostReads() as reads:
+        float(torch.ones(()))
+    assert reads.found
+
+
+def test_a_compiled_step_can_be_asked_for():
+    assert TrainSection().compile is False
+
+
+# --------------------------------------------------------------------------------------------- values
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("space", sorted(ACTION_SPACES))
+def test_get_values(name, space):
+    algo = small_algo(name, action_space=ACTION_SPACES[space])
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
+    algo.set_eval()
+    values = algo.get_values(batch)
+    assert set(values) == {"q", "v", "advantage", "filter_weight", "ensemble_std"}
+    assert all(v.shape == (4, 6, 7) and torch.isfinite(v).all() for v in values.values())
+    assert ((values["filter_weight"] > 0) == (values["advantage"] > 0)).all()
+    scale = 1.0 if name == "actor_critic" else 10.0  # raw critic outputs, or multiplied reward units
+    torch.testing.assert_close(values["advantage"], scale * (values["q"] - values["v"]), rtol=1e-3, atol=1e-4)
+    assert algo.get_state_value(batch).shape == algo.get_state_action_value(batch).shape == (4, 6)
