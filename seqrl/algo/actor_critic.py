@@ -86,7 +86,11 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         sizes = self.agent_config.critic.options()
         if self.sums_over_actions:
             return StateCritics(self.trunk.d_output, self.codec.dim, len(self.discounts), **sizes)
-        return StateActionCritics(self.trunk.d_output, self.codec.dim, self.discounts, **sizes)
+        return self._build_action_critic(**sizes)
+
+    def _build_action_critic(self, **sizes: Any) -> StateActionCritics:
+        num_active = len(self.codec.factors) or None
+        return StateActionCritics(self.trunk.d_output, self.codec.dim, self.discounts, num_active=num_active, **sizes)
 
     # ------------------------------------------------------------------------------------------- values
     def values_of(self, raw: Float[Tensor, "*lead O"]) -> Float[Tensor, "*lead"]:

@@ -13,7 +13,7 @@ from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.objectives import masked_mean
 from seqrl.configs.multitask_config import MultiTaskSection
-from seqrl.models.critics import Critics, StateActionCritics
+from seqrl.models.critics import Critics
 from seqrl.models.two_hot import TwoHot
 
 
@@ -41,9 +41,7 @@ class MultiTask(ActorCritic):
         initial_value = options.pop("initial_value")
         low, high, num_bins = (options.pop(k) for k in ("low", "high", "num_bins"))
         self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
-        critic = StateActionCritics(
-            self.trunk.d_output, self.codec.dim, self.discounts, d_out=num_bins, **section.critic.options()
-        )
+        critic = self._build_action_critic(d_out=num_bins, **section.critic.options())
         assert critic.last.bias is not None
         with torch.no_grad():
             if section.returns.value_space == "return":  # the outer bins are huge: begin with even odds

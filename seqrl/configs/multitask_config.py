@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.section import Section
@@ -21,11 +21,24 @@ class ReturnBinsSection(Section):
     value_space: Literal["symlog", "return"] = Field(
         "symlog", description="Take expectations before (biased when returns are random) or after symexp."
     )
-    label: Literal["two_hot", "hl_gauss"] = Field("two_hot", description="Target encoding.")
+    label: Literal["two_hot", "hl_gauss"] = Field(
+        "hl_gauss", description="Target encoding: a Gaussian over bins, or the two neighbours (learns later)."
+    )
     sigma_bins: PositiveFloat = Field(0.75, description="Width of the HL-Gauss label, in bins.")
     initial_value: float | None = Field(
         None, description="Return that the critics predict at first; null leaves chance."
     )
+
+    @model_validator(mode="after")
+    def _label_fits_space(self) -> ReturnBinsSection:
+        if self.use_symlog and self.value_space == "return" and self.label == "hl_gauss":
+            raise ValueError(
+                "label 'hl_gauss' is even in symlog space, so its mean after symexp is too large, and bootstrapping "
+                "would make values grow without end: take label 'two_hot', value_space 'symlog', or use_symlog false"
+            )
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low} must be below high {self.high}")
+        return self
 
 
 class MultiTaskSection(AgentSection):

@@ -77,6 +77,9 @@ class StateActionCritics(Critics):
         d_state: Width of the state.
         d_action: Width of the action.
         discounts: G discounts.
+        num_active: One-hot blocks in the action, if it is made of them; their weights are then initialised by it, so
+            that the choice weighs as much as the state. By the fan-in of the whole layer, as for other actions, a
+            one-hot beside a wide state is hardly heard, and values that hang on both together are found late or never.
         num_critics: C.
         d_out: Width of the output: 1, or the number of bins.
         num_layers: Hidden layers, at least 1.
@@ -92,6 +95,7 @@ class StateActionCritics(Critics):
         d_action: int,
         discounts: Float[Tensor, " G"],
         *,
+        num_active: int | None = None,
         num_critics: int = 4,
         d_out: int = 1,
         num_layers: int = 2,
@@ -102,7 +106,7 @@ class StateActionCritics(Critics):
         self.register_buffer("horizon", discount_features(discounts), persistent=False)
         fan_in = d_state + d_action + 1
         self.first_state = EnsembleLinear(num_critics, d_state, d_hidden, fan_in=fan_in)
-        self.first_action = EnsembleLinear(num_critics, d_action, d_hidden, fan_in=fan_in, bias=False)
+        self.first_action = EnsembleLinear(num_critics, d_action, d_hidden, fan_in=num_active or fan_in, bias=False)
         self.first_discount = EnsembleLinear(num_critics, 1, d_hidden, fan_in=fan_in, bias=False)
         self.activation = make_activation(activation)
         self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))

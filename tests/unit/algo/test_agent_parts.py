@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqrl.algo import ActorCritic
 from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.configs import config_factory
 from seqrl.configs.sections.run import TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.models.mlp import ResidualMLP
@@ -74,6 +75,16 @@ def test_observations_reach_the_actor_past_the_memory(name):
     stepped(algo, batch)
     with pytest.raises(ConfigError, match=r"algo.actor.obs_keys: lidar not among the observations image, room, state"):
         small_algo(name, actor={"obs_keys": ["lidar"]})
+
+
+def test_labels_that_would_make_values_run_away_are_refused():
+    """An even label in symlog space has a mean after symexp that is 1 % too large: more than a discount takes off."""
+    pair = {"label": "hl_gauss", "value_space": "return"}
+    with pytest.raises(ConfigError, match=r"algo.returns\s+.*would make values grow without end.*use_symlog false"):
+        config_factory("multitask", {"algo": {"returns": pair}})
+    config_factory("multitask", {"algo": {"returns": {**pair, "use_symlog": False}}})
+    with pytest.raises(ConfigError, match=r"low 3.0 must be below high 1.0"):
+        config_factory("multitask", {"algo": {"returns": {"low": 3.0, "high": 1.0}}})
 
 
 def test_dict_and_tuple_actions_are_refused_with_what_is_supported():
@@ -149,9 +160,8 @@ def test_logging_steps_bring_all_metrics(name):
     algo = small_algo(name)
     info = stepped(algo, random_batch(ACTION_SPACES["discrete"]))
     for gamma in ("0.1", "0.9", "0.95", "0.97", "0.99", "0.995", "0.999"):
-        assert {f"q/mean_{gamma}", f"q/ensemble_std_{gamma}", f"popart/mean_{gamma}", f"popart/std_{gamma}"} <= set(
-            info
-        )
+        names = ("q/mean", "q/ensemble_std", "popart/mean", "popart/std")
+        assert {f"{name}_{gamma}" for name in names} <= set(info)
     expected = {
         "loss/critic", "loss/actor_offline", "target/min", "target/max", "target/mean", "filter/share", "filter/q10",
         "filter/q50", "filter/q90", "policy/entropy", "data/padded_share", "optim/grad_norm", "optim/grad_norm_trunk",
@@ -183,8 +193,7 @@ class HostReads(TorchDispatchMode):
 @pytest.mark.parametrize("space", sorted(ACTION_SPACES))
 @pytest.mark.parametrize("name", ["bc", *AGENTS])
 def test_a_step_that_does_not_log_never_makes_the_host_wait(name, space, memory, monkeypatch):
-    """Left out: the guard, which reads a flag of the step before that has arrived by then; one_hot's check of categories,
-    which exists on a CPU only."""
+    """Left out: the guard, whose flag arrives a step later; one_hot's check of categories, which only a CPU has."""
     monkeypatch.setattr(FiniteGuard, "check", lambda self, **_: None)
     monkeypatch.setattr(torch.nn.functional, "one_hot", lambda x, n: (x[..., None] == torch.arange(n)).long())
     algo = small_algo(name, memory, ACTION_SPACES[space])
