@@ -69,7 +69,7 @@ class PointRecall(gym.Env[np.ndarray, np.ndarray]):
             length = max(float(np.linalg.norm(move)), 1.0)
             self._position = np.clip(self._position + STEP_LENGTH * move / length, -ARENA, ARENA)
         self._time += 1
-        reached = bool(np.linalg.norm(self._position - self._goal) <= GOAL_RADIUS + 1e-9)
+        reached = bool(np.linalg.norm(self._position - self._goal) <= GOAL_RADIUS + 1e-6)
         truncated = not reached and self._time >= self.time_limit
         info = {"success": reached} if reached or truncated else {}
         return self._observation(), left - self._way_left(), reached, truncated, info

@@ -40,6 +40,17 @@ def test_gradients_go_where_they_should(space):
     assert not any(p.requires_grad for n, p in algo.nets.named_parameters() if n.startswith("target"))
 
 
+@pytest.mark.parametrize("use_target_actor", [False, True])
+@pytest.mark.parametrize("space", sorted(ACTION_SPACES))
+def test_targets_are_constants_of_the_losses(space, use_target_actor):
+    algo = small_algo("actor_critic", action_space=ACTION_SPACES[space], use_target_actor=use_target_actor)
+    made, original = [], algo._td_targets
+    algo._td_targets = lambda *given: made.append(original(*given)) or made[-1]
+    algo.compute_losses(algo.process_batch_for_training(random_batch(ACTION_SPACES[space])))
+    assert len(made) == 1
+    assert not made[0].requires_grad
+
+
 def test_targets_follow_slowly():
     algo = small_algo("actor_critic", tau=0.25)
     before = {k: v.clone() for k, v in algo.target_critic.state_dict().items()}

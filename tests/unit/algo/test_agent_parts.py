@@ -226,3 +226,12 @@ def test_get_values(name, space):
     scale = 1.0 if name == "actor_critic" else 10.0  # raw critic outputs, or multiplied reward units
     torch.testing.assert_close(values["advantage"], scale * (values["q"] - values["v"]), rtol=1e-3, atol=1e-4)
     assert algo.get_state_value(batch).shape == algo.get_state_action_value(batch).shape == (4, 6)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_one_pass_of_the_trunk_serves_all(name):
+    algo = small_algo(name, online_coeff=1.0, offline_coeff=1.0)
+    passes = []
+    algo.trunk.register_forward_hook(lambda *_: passes.append(1))
+    algo.compute_losses(algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"])))
+    assert len(passes) == 1

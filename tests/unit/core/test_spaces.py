@@ -408,3 +408,29 @@ def test_negative_integers_are_refused_or_inside_the_space():
     except DataError:
         return
     assert all(space.contains(a) for a in actions)
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(4, start=3), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(4)])
+def test_random_actions_are_uniform_over_the_legal_ones(space):
+    codec, rng = ActionCodec(space), np.random.default_rng(0)
+    mask = np.ones((6000, codec.dim), bool)
+    mask[:, 1] = False
+    actions = codec.random(rng, 6000, mask)
+    assert actions.dtype == np.float32
+    assert not actions[:, 1].any()
+    share = actions.mean(0)
+    blocks = [] if not codec.factors else np.split(np.arange(codec.dim), codec._offsets[1:])
+    for block in blocks:
+        legal = [i for i in block if i != 1]
+        np.testing.assert_allclose(share[legal], 1 / len(legal), atol=0.03)
+    if codec.kind == "binary":
+        np.testing.assert_allclose(share[[0, 2, 3]], 0.5, atol=0.03)
+    assert all(space.contains(a) for a in codec.decode(codec.random(rng, 20)))
+
+
+def test_random_continuous_actions_fill_the_range():
+    codec = ActionCodec(spaces.Box(-2.0, 3.0, (2,)))
+    actions = codec.random(np.random.default_rng(0), 4000)
+    assert actions.shape == (4000, 2)
+    assert np.abs(actions).max() <= 1.0
+    np.testing.assert_allclose([actions.mean(), actions.std()], [0.0, 3**-0.5], atol=0.03)

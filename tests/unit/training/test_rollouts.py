@@ -153,3 +153,19 @@ def test_evaluation_is_the_same_for_the_same_seed():
 
     assert lengths(4) == lengths(4)
     assert lengths(4) != lengths(5)
+
+
+def test_noise_replaces_that_share_of_the_experts_actions():
+    def actions(noise, seed=0):
+        env = make_batched_env(env_maker("seqrl/TMazePassive-v0", {"corridor_length": 6}), 10)
+        policy = ScriptedPolicy("seqrl/TMazePassive-v0", env, noise=noise, seed=seed)
+        episodes = list(collect_episodes(env, policy, 100, seed=0))
+        env.close()
+        return np.concatenate([e.actions for e in episodes])
+
+    expert, noisy, again, random = actions(0.0), actions(0.4), actions(0.4), actions(1.0)
+    assert np.isin(expert, [0, 1, 3]).all()  # never back
+    assert np.array_equal(noisy, again)
+    assert not np.array_equal(noisy, actions(0.4, seed=1))
+    assert np.mean(noisy == 2) == pytest.approx(0.1, abs=0.03)  # one of four random actions, in 40 % of the steps
+    np.testing.assert_allclose([np.mean(random == a) for a in range(4)], 0.25, atol=0.05)
