@@ -92,20 +92,21 @@ def floor_seconds(work: Callable[[], Any], device: torch.device, repeats: int) -
     return total
 
 
-def kept_megabytes(work: Callable[[], Any], algo: Any) -> float:
-    """Return what the forward pass keeps for the backward pass, weights left out."""
-    owned = {p.untyped_storage().data_ptr() for p in algo.nets.parameters()}
-    seen: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in owned:
-            seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+def peak_megabytes(work: Callable[[], Any], device: torch.device) -> float:
+    """Return the most memory that some work holds at once, above what there was before it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         work()
-    return sum(seen.values()) / 1e6
+        return (torch.cuda.max_memory_allocated() - before) / 1e6
+    with torch.profiler.profile(profile_memory=True) as profile:
+        work()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak / 1e6
 
 
 def make_algo(name: str, kind: str, window: int, device: str, precision: str, compiled: bool) -> Any:
@@ -135,8 +136,8 @@ def make_batch(kind: str, num: int, window: int) -> SeqBatch:
     )
 
 
-def parts_of(algo: Any, batch: SeqBatch) -> dict[str, tuple[Callable[[], Any], Callable[[], Any] | None]]:
-    """Return part -> (all its work, its forward pass alone, if it has a backward pass)."""
+def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
+    """Return part -> its work, backward pass included."""
     with torch.no_grad():
         state, _ = algo.trunk(batch.inputs)
         targets = algo._td_targets(batch, state, algo.actor.parameters_of(state, batch.inputs))
@@ -166,12 +167,12 @@ def parts_of(algo: Any, batch: SeqBatch) -> dict[str, tuple[Callable[[], Any], C
         return algo.train_on_batch(batch)["loss/total"]
 
     return {
-        "trunk": (lambda: trunk().backward(), trunk),
-        "actor": (lambda: actor().backward(), actor),
-        "critics": (lambda: critics().backward(), critics),
-        "targets": (lambda: algo._td_targets(batch, state, parameters.detach()), None),
-        "optimiser": (optimiser, None),
-        "whole step": (whole, lambda: algo.compute_losses(batch)),
+        "trunk": lambda: trunk().backward(),
+        "actor": lambda: actor().backward(),
+        "critics": lambda: critics().backward(),
+        "targets": lambda: algo._td_targets(batch, state, parameters.detach()),
+        "optimiser": optimiser,
+        "whole step": whole,
     }
 
 
@@ -181,13 +182,13 @@ def measure(label: str, num: int, window: int, args: argparse.Namespace, unit: f
     algo = make_algo(name, kind, window, args.device, args.precision, args.compile)
     batch = algo.process_batch_for_training(make_batch(kind, num, window))
     rows = []
-    for part, (work, forward) in parts_of(algo, batch).items():
+    for part, work in parts_of(algo, batch).items():
         if args.compile and part != "whole step":
             continue
         work()
         floor = float("nan") if args.compile else floor_seconds(work, algo.device, args.repeats)
         took = seconds(work, algo.device, args.repeats)
-        kept = kept_megabytes(forward, algo) if forward and not args.compile else 0.0
+        peak = peak_megabytes(work, algo.device)
         rows.append(
             {
                 "agent": label,
@@ -197,12 +198,10 @@ def measure(label: str, num: int, window: int, args: argparse.Namespace, unit: f
                 "floor ms": f"{1e3 * floor:.1f}",
                 "x floor": f"{took / floor:.2f}" if floor > 1e-4 else "-",
                 "units": f"{took / unit:.1f}",
-                "kept MB": f"{kept:.0f}",
+                "peak MB": f"{peak:.0f}",
             }
         )
         algo.nets.zero_grad()
-    if algo.device.type == "cuda":
-        rows[-1]["peak MB"] = f"{torch.cuda.max_memory_allocated() / 1e6:.0f}"
     return rows
 
 

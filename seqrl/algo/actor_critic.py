@@ -41,8 +41,6 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
     critics' raw outputs: with PopArt and the default reward multiplier these are the original reward units.
     """
 
-    needs_next_obs = True
-
     actor: Actor
     critic: Critics
 
@@ -50,7 +48,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
     def _create_networks(self) -> None:
         section = self.agent_config
         self.discounts = torch.tensor([*section.extra_gammas, section.gamma], device=self.device)
-        self.learns_values = section.online_coeff > 0 or section.filter.type != "none"
+        self.learns_values = self.needs_next_obs = section.online_coeff > 0 or section.filter.type != "none"
         self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
         self.actor = build_actor(
             self.trunk.d_output, section.actor, section.distribution, self.obs, self.codec, len(self.discounts)
@@ -137,7 +135,8 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         if self.sums_over_actions:
             policy = actor.distribution(parameters, action_mask)
             assert isinstance(policy, Categorical)
-            return self.values_of(torch.einsum("blgac,blga->blgc", share, policy.probs).unsqueeze(-1))
+            with torch.autocast(share.device.type, enabled=False):
+                return self.values_of(torch.einsum("blgac,blga->blgc", share, policy.probs).unsqueeze(-1))
         repeated = parameters.expand(num_samples, *parameters.shape)
         mask = None if action_mask is None else action_mask.expand(num_samples, *action_mask.shape)
         policy = actor.distribution(repeated, mask)
@@ -175,7 +174,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         parameters = self.actor.parameters_of(state_BLD, batch.inputs)
         stats = self.trunk.stats(batch.inputs, batch.input_mask)
         actor_mask = self.edit_actor_mask(batch.mask)
-        metrics: dict[str, Tensor] = {}
+        metrics: dict[str, Tensor] = {"data/padded_share": 1.0 - batch.mask.float().mean()}
         total = state_BLD.new_zeros(())
         weight_BTG = torch.ones((), device=self.device)
         if self.learns_values:
@@ -191,8 +190,9 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
                 metrics |= value_metrics(batch.mask, self.discounts_by_name, targets_BTG, q_BTGC, weight_BTG)
                 metrics |= popart_metrics(self.popart, self.discounts_by_name)
             if section.online_coeff > 0:
-                best_BTG = self.normalized(own_BLGC[:, :-1]).amin(-1)
-                online = -masked_mean(best_BTG.mean(-1), actor_mask)
+                own_BTGC = self.normalized(own_BLGC[:, :-1])
+                judged_BTG = own_BTGC.amin(-1) if section.online_value == "min" else own_BTGC.mean(-1)
+                online = -masked_mean(judged_BTG.mean(-1), actor_mask)
                 total = total + section.online_coeff * online
                 metrics["loss/actor_online"] = online.detach()
         policy = self._policy_over_data(batch, parameters)
@@ -240,7 +240,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
     @property
     def discounts_by_name(self) -> list[str]:
         """The discounts as they appear in the names of metrics."""
-        return [f"{gamma:g}" for gamma in (*self.agent_config.extra_gammas, self.agent_config.gamma)]
+        return [str(gamma) for gamma in (*self.agent_config.extra_gammas, self.agent_config.gamma)]
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move input statistics, spectral norms, PopArt and the target networks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import torch
@@ -27,17 +28,18 @@ def value_metrics(
 
     Values are in multiplied reward units.
     """
-    real = weight[mask]
-    quantiles = torch.quantile(real.flatten()[:1_000_000].float(), real.new_tensor(WEIGHT_QUANTILES))
+    ordered = weight.float().masked_fill(~mask.unsqueeze(-1), torch.inf).flatten().sort().values
+    num_real = mask.sum() * weight.shape[-1]
+    index = (torch.tensor(WEIGHT_QUANTILES, device=weight.device) * (num_real - 1)).clamp(min=0).long()
+    quantiles = ordered.gather(0, index).masked_fill(num_real == 0, 0.0)
     metrics = {
         "target/mean": masked_mean(targets.mean(-1), mask),
         "target/min": targets.masked_fill(~mask.unsqueeze(-1), torch.inf).amin(),
         "target/max": targets.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(),
-        "filter/share": (real > 0.5).float().mean(),
-        "filter/mean": real.mean(),
-        "data/padded_share": 1.0 - mask.float().mean(),
+        "filter/share": masked_mean((weight > 0.5).float().mean(-1), mask),
+        "filter/mean": masked_mean(weight.mean(-1), mask),
     }
-    metrics |= {f"filter/q{100 * q:.0f}": quantiles[i] for i, q in enumerate(WEIGHT_QUANTILES)}
+    metrics |= {f"filter/q{100 * share:.0f}": quantiles[i] for i, share in enumerate(WEIGHT_QUANTILES)}
     for i, name in enumerate(discounts):
         metrics[f"q/mean_{name}"] = masked_mean(q[:, :, i].mean(-1), mask)
         metrics[f"q/ensemble_std_{name}"] = masked_mean(q[:, :, i].std(-1, correction=0), mask)
@@ -54,8 +56,13 @@ def popart_metrics(popart: PopArt, discounts: Sequence[str]) -> dict[str, Tensor
 
 @torch.no_grad()
 def policy_metrics(policy: ActionDistribution, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
-    """Return the entropy of the policies ``(B, T, G)``: their mean, and that of the one that acts."""
-    entropy = policy.entropy()
+    """Return the entropy of the policies ``(B, T, G)``: their mean, and that of the one that acts.
+
+    Where it is estimated by a sample, the generators are put back, so that logging changes no run.
+    """
+    devices = [mask.device] if mask.is_cuda else []
+    with contextlib.nullcontext() if torch.compiler.is_compiling() else torch.random.fork_rng(devices):
+        entropy = policy.entropy()
     return {
         "policy/entropy": masked_mean(entropy[..., -1], mask),
         "policy/entropy_all_discounts": masked_mean(entropy.mean(-1), mask),

@@ -137,10 +137,11 @@ class Algo(ABC):
             batch: A SeqBatch, or a robomimic-style dict (see :meth:`SeqBatch.from_mapping`).
 
         Raises:
-            DataError: If a step index is beyond what the memory can take.
+            DataError: If a step index is beyond what the memory can take, or a dict contradicts its action mask.
         """
         if not isinstance(batch, SeqBatch):
             batch = SeqBatch.from_mapping(batch)
+            self._check_masks(batch)
         if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
             raise DataError(self._step_problem(int(batch.inputs.step.max())))
         return batch.to(self.device)
@@ -234,6 +235,21 @@ class Algo(ABC):
     def reset(self) -> None:
         """Forget the episode that :meth:`get_action` remembers."""
         self._acting = None
+
+    def _check_masks(self, batch: SeqBatch) -> None:
+        """Refuse masks of another width, without a legal action, or that forbid what was done."""
+        mask = batch.inputs.action_mask
+        if mask is None or self.codec.kind == "continuous":
+            return
+        legal = self.codec.legal(mask.cpu().numpy(), *mask.shape[:2])
+        illegal = (batch.actions.cpu().numpy() > 0.5) & ~legal[:, :-1] & batch.mask.cpu().numpy()[..., None]
+        for what, where in (
+            ("leaves no legal action", self.codec.stuck(legal)),
+            ("forbids the action", illegal.any(-1)),
+        ):
+            if where.any():
+                row, step = np.argwhere(where)[0]
+                raise DataError(f"action_mask of row {row} {what} at step {step}")
 
     def _step_problem(self, step: int) -> str:
         return (

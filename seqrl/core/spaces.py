@@ -279,6 +279,8 @@ class ActionCodec:
         Raises:
             DataError: If it has another size, or actions are continuous.
         """
+        if isinstance(mask, tuple | list) and len(mask) == len(self.factors) and not lead:  # gymnasium's own form
+            mask = np.concatenate([np.ravel(np.asarray(part)) for part in mask])
         array = np.asarray(mask)
         if self.kind == "continuous" or array.shape[: len(lead)] != lead or array.size != math.prod(lead) * self.dim:
             raise DataError(

@@ -115,7 +115,7 @@ class SeqBatch:
         ``prev_action`` and ``prev_reward`` describe the first input; an episode's start if absent.
 
         Raises:
-            DataError: If ``obs`` or ``actions`` is missing.
+            DataError: If ``obs`` or ``actions`` is missing, or ``action_mask`` is not of all inputs.
         """
         missing = [k for k in ("obs", "actions") if k not in batch]
         missing += [
@@ -131,6 +131,8 @@ class SeqBatch:
         terminated = _flags(batch.get("dones"), num, steps, default=False)
         mask = _flags(batch.get("pad_mask"), num, steps, default=True)
         legal = None if batch.get("action_mask") is None else torch.as_tensor(batch["action_mask"]).bool()
+        if legal is not None and legal.shape[:2] != (num, steps + 1):
+            raise DataError(f"action_mask has shape {tuple(legal.shape)}, not (B, T + 1, A) with T = {steps} actions")
         inputs = SeqInputs(
             obs={k: torch.cat([v, after[k][:, -1:]], dim=1) for k, v in obs.items()},
             prev_action=_shifted(actions, batch.get("prev_action")),

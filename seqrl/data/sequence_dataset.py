@@ -62,7 +62,7 @@ class SequenceDataset:
         for source in self.sources[1:]:
             if source.store.schema != first.schema or source.store.info.action_space != first.info.action_space:
                 names = [s.info.source or str(s.path) for s in (source.store, first)]
-                raise DataError(f"{names[0]} and {names[1]} hold different observations or actions")
+                raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
         self._window = window
         self._padding = padding
         self._sample_by = sample_by

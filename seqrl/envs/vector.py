@@ -131,9 +131,13 @@ class BatchedEnv:
             mask = self.codec.legal(obs[MASK_KEY], self.num_envs)
             final = self.codec.legal(final_obs[MASK_KEY], self.num_envs)
         elif self._info_has_mask:
-            mask = self._with_info_mask(np.ones((self.num_envs, self.codec.dim), bool), info, ~ended)
-            final = self._with_info_mask(mask, end_info, ended)
-            mask = self._with_info_mask(self._with_info_mask(mask, info, ended), begin_info, ended)
+            mask, known = self._with_info_mask(np.ones((self.num_envs, self.codec.dim), bool), info, ~ended)
+            final, _ = self._with_info_mask(mask, end_info, ended)
+            if self._mode is not AutoresetMode.NEXT_STEP:
+                mask, begun = self._with_info_mask(mask, begin_info or info, ended)
+                known |= begun
+            if (lost := ~(known | (ended & (self._mode is AutoresetMode.NEXT_STEP)))).any():
+                raise EnvError(f"{self.env!r}: info['{MASK_KEY}'] was there, and is missing in row {np.argmax(lost)}")
         elif MASK_KEY in info:
             raise EnvError(f"{self.env!r} gives info['{MASK_KEY}'] after a step but not after reset; give it in both")
         else:
@@ -145,14 +149,17 @@ class BatchedEnv:
             raise EnvError(f"{self.env!r}: the action mask of environment {row} leaves no legal action: {mask[row]}")
         return mask, final
 
-    def _with_info_mask(self, mask: np.ndarray, info: dict[str, Any], rows: np.ndarray) -> np.ndarray:
-        """Return a copy of ``mask`` with the rows that ``info`` has a mask for."""
+    def _with_info_mask(
+        self, mask: np.ndarray, info: dict[str, Any], rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return a copy of ``mask`` with those of the rows that ``info`` has a mask for, and which these are."""
+        if MASK_KEY not in info:
+            return mask.copy(), np.zeros(self.num_envs, bool)
         mask = mask.copy()
-        if MASK_KEY in info:
-            present = np.asarray(info.get(f"_{MASK_KEY}", np.ones(self.num_envs, bool)), bool) & rows
-            for row in np.flatnonzero(present):
-                mask[row] = self.codec.legal(info[MASK_KEY][row])
-        return mask
+        present = np.asarray(info.get(f"_{MASK_KEY}", np.ones(self.num_envs, bool)), bool) & rows
+        for row in np.flatnonzero(present):
+            mask[row] = self.codec.legal(info[MASK_KEY][row])
+        return mask, present
 
     def _names(self, info: dict[str, Any], ended: np.ndarray) -> tuple[str, ...]:
         """Return the task of each row's transition; ``info["env_name"]`` of a reset renames what follows."""

@@ -56,6 +56,8 @@ class EnsembleLinear(nn.Module):
 class Critics(nn.Module, ABC):
     """C critics whose work on a state is done once and shared by all actions that are judged there."""
 
+    last: EnsembleLinear
+
     @abstractmethod
     def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L *part"]:
         """Return what depends on the state alone."""
@@ -65,6 +67,12 @@ class Critics(nn.Module, ABC):
         self, share: Float[Tensor, "B L *part"], action: Float[Tensor, "K B L H A"]
     ) -> Float[Tensor, "K B L G C O"]:
         """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
+
+    def _last(self, x: Float[Tensor, "C N D"]) -> Float[Tensor, "C N E"]:
+        """Return the last layer's outputs, float32 whatever the precision: differences of values are small."""
+        with torch.autocast(x.device.type, enabled=False):
+            y: Tensor = self.last(x.to(self.last.weight.dtype))
+            return y
 
 
 class StateActionCritics(Critics):
@@ -122,14 +130,14 @@ class StateActionCritics(Critics):
     ) -> Float[Tensor, "K B L G C O"]:
         """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
         lead, num_g = action.shape[:-1], len(self.horizon)
-        clipped = action.clamp(-MAX_ACTION, MAX_ACTION).flatten(0, -2)
-        of_action = self.first_action.shared(clipped).unflatten(1, lead)
+        clipped = action + (action.clamp(-MAX_ACTION, MAX_ACTION) - action).detach()  # gradients pass at the limit too
+        of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
         of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, 1, num_g))
         of_state = share.movedim(2, 0)[:, None, :, :, None]
         x = self.activation(of_state + of_action + of_discount).flatten(1, 4)
         for layer in self.hidden:
             x = self.activation(layer(x))
-        y: Tensor = self.last(x)
+        y = self._last(x)
         outputs: Tensor = y.unflatten(1, (*lead[:-1], num_g)).movedim(0, -2)
         return outputs
 
@@ -170,7 +178,7 @@ class StateCritics(Critics):
         x = self.activation(self.first.shared(state.flatten(0, 1)))
         for layer in self.hidden:
             x = self.activation(layer(x))
-        y: Tensor = self.last(x)
+        y = self._last(x)
         table: Tensor = y.unflatten(-1, self.sizes).unflatten(1, state.shape[:2]).movedim(0, -1)
         return table
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LARGEST_BLOCK = 2**30
+_LARGEST_BLOCK, _LARGEST_BLOCK_BEFORE = 2**30, 2**25  # before glibc 2.35, which refuses more
 
 
 def keep_freed_memory() -> bool:
@@ -25,4 +25,5 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # another C library
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)) and bool(mallopt(_M_TRIM_THRESHOLD, -1))
+    is_mapped_late = any(mallopt(_M_MMAP_THRESHOLD, size) for size in (_LARGEST_BLOCK, _LARGEST_BLOCK_BEFORE))
+    return bool(mallopt(_M_TRIM_THRESHOLD, -1)) and is_mapped_late

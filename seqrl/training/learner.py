@@ -66,19 +66,21 @@ class Learner:
             self._train.prefetch_batches,
             pin=algo.device.type == "cuda",
         )
-        for k in range(num_batches):
-            asked = time.perf_counter()
-            batch = next(batches)
-            waited += time.perf_counter() - asked
-            is_last = (k + 1) % self._train.accumulate_batches == 0
-            algo.wants_metrics = is_last and (updater.num_steps + 1) % log_every == 0
-            info = algo.train_on_batch(algo.process_batch_for_training(batch), epoch)
-            if is_last:
-                if algo.wants_metrics:
-                    on_log(self._numbers(info), updater.num_steps)
-                on_step(updater.num_steps)
-        batches.close()  # type: ignore[attr-defined]
-        algo.wants_metrics = True
+        try:
+            for k in range(num_batches):
+                asked = time.perf_counter()
+                batch = next(batches)
+                waited += time.perf_counter() - asked
+                is_last = (k + 1) % self._train.accumulate_batches == 0
+                algo.wants_metrics = is_last and (updater.num_steps + 1) % log_every == 0
+                info = algo.train_on_batch(algo.process_batch_for_training(batch), epoch)
+                if is_last:
+                    if algo.wants_metrics:
+                        on_log(self._numbers(info), updater.num_steps)
+                    on_step(updater.num_steps)
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+            algo.wants_metrics = True
         updater.guard.check(wait=True)
         algo.on_epoch_end(epoch)
         elapsed = time.perf_counter() - begin

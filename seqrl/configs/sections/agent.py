@@ -12,7 +12,7 @@ from seqrl.configs.sections.policy import ActorSection, AutoDistributionSection,
 from seqrl.configs.sections.sequence_encoders import TransformerSection
 from seqrl.core.registry import DISTRIBUTIONS, FILTERS, SEQUENCE_ENCODERS
 
-Discount = Annotated[float, Field(ge=0.0, lt=1.0)]
+Discount = Annotated[float, Field(ge=0.0, le=0.999999)]
 
 
 class CriticSection(Section):
@@ -40,6 +40,12 @@ class ExponentialFilterSection(Section):
     beta: PositiveFloat = Field(1.0, description="Inverse temperature.")
     clip_low: float = Field(-10.0, description="Smallest advantage before the exponential.")
     clip_high: float = Field(10.0, description="Largest advantage before the exponential.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ExponentialFilterSection:
+        if self.clip_low >= self.clip_high:
+            raise ValueError(f"clip_low {self.clip_low} must be below clip_high {self.clip_high}")
+        return self
 
 
 @FILTERS.register_section("ramp")
@@ -84,6 +90,9 @@ class AgentSection(Section):
     reward_multiplier: PositiveFloat = Field(10.0, description="Scales rewards in the losses only.")
     online_coeff: NonNegativeFloat = Field(1.0, description="Weight of the actor's policy-gradient loss.")
     offline_coeff: NonNegativeFloat = Field(0.1, description="Weight of the actor's filtered imitation loss.")
+    online_value: Literal["min", "mean"] = Field(
+        "min", description="How the ensemble judges the policy's own actions in the policy-gradient loss."
+    )
     critic_loss_weight: PositiveFloat = Field(10.0, description="Weight of the critic loss.")
     num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
@@ -98,6 +107,8 @@ class AgentSection(Section):
             raise ValueError(
                 f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
             )
+        if len({self.gamma, *self.extra_gammas}) <= len(self.extra_gammas):
+            raise ValueError(f"gamma {self.gamma} and extra_gammas {self.extra_gammas} name a discount twice")
         if self.online_coeff == 0 and self.offline_coeff == 0:
             raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
         return self

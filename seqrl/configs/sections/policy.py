@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from seqrl.configs.section import Section
 from seqrl.configs.sections.names import ActivationName
@@ -66,6 +66,12 @@ class TanhGaussianSection(Section):
     min_log_std: float = Field(-5.0, description="Lower end of the log standard deviation.")
     max_log_std: float = Field(2.0, description="Upper end of the log standard deviation.")
     std_activation: Literal["tanh", "clip"] = Field("tanh", description="How it is kept within its range.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> TanhGaussianSection:
+        if self.min_log_std >= self.max_log_std:
+            raise ValueError(f"min_log_std {self.min_log_std} must be below max_log_std {self.max_log_std}")
+        return self
 
 
 @DISTRIBUTIONS.register_section("deterministic")

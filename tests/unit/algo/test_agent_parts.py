@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqrl.algo import ActorCritic
 from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.algo.updater import Updater
 from seqrl.configs import config_factory
 from seqrl.configs.sections.run import TrainSection
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.models.mlp import ResidualMLP
 from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo
 
@@ -146,12 +147,10 @@ def test_edited_masks_leave_transitions_out():
         for algo in (plain, halved):
             algo.set_eval()
         edited = halved.compute_losses(batch).metrics[name]
-        original = Halved.edit_actor_mask, Halved.edit_critic_mask
         plain.edit_actor_mask = plain.edit_critic_mask = lambda _, mask=mask: mask
         torch.testing.assert_close(edited, plain.compute_losses(batch).metrics[name])
         del plain.edit_actor_mask, plain.edit_critic_mask
         assert plain.compute_losses(batch).metrics[name] != edited
-        assert original == (Halved.edit_actor_mask, Halved.edit_critic_mask)
 
 
 # -------------------------------------------------------------------------------------------- metrics
@@ -208,8 +207,123 @@ def test_a_step_that_does_not_log_never_makes_the_host_wait(name, space, memory,
     assert reads.found
 
 
-def test_a_compiled_step_can_be_asked_for():
+def test_a_compiled_step_can_be_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda f: asked.append(f) or f)
+    algo = small_algo("actor_critic")
+    algo.updater = Updater(algo, is_compiled=True)
+    stepped(algo, random_batch(ACTION_SPACES["discrete"]), 1)
+    assert asked == [algo.compute_losses]
     assert TrainSection().compile is False
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_how_often_is_logged_changes_no_run(name):
+    """The entropy of a continuous policy is estimated by a sample, which must not move the run's generator."""
+    weights = []
+    for every in (1, 4):
+        algo = small_algo(name, action_space=ACTION_SPACES["box"])
+        batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["box"]))
+        algo.set_train()
+        torch.manual_seed(5)
+        for step in range(4):
+            algo.wants_metrics = (step + 1) % every == 0
+            algo.train_on_batch(batch)
+        weights.append(algo.serialize())
+    assert all(torch.equal(weights[0][k], weights[1][k]) for k in weights[0])
+
+
+def test_metrics_of_nothing_but_padding_are_finite():
+    algo = small_algo("actor_critic")
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    losses = algo.compute_losses(replace(batch, mask=torch.zeros_like(batch.mask)))
+    assert float(losses.metrics["filter/q50"]) == float(losses.total.detach()) == 0.0
+    assert float(losses.metrics["data/padded_share"]) == 1.0
+
+
+# ------------------------------------------------------------------------------------------- optimiser
+@pytest.mark.parametrize("name", ["bc", *AGENTS])
+@pytest.mark.parametrize("memory", ["gru", "transformer"])
+def test_only_matrices_decay(name, memory):
+    algo = small_algo(name, memory, ACTION_SPACES["box"])
+    named = {id(p): n for n, p in algo.nets.named_parameters()}
+    decayed, plain = ([named[id(p)] for p in g["params"]] for g in algo.updater._raw_optimizer.param_groups)
+    assert not [n for n in decayed if n.endswith("bias") or "norm" in n or n.endswith("scale")]
+    assert not [n for n in plain if n.endswith("weight") and "norm" not in n and "positions" not in n]
+    assert name == "bc" or {"critic.last.bias", "critic.first_state.bias"} <= set(plain)
+
+
+# --------------------------------------------------------------------------------------------- critics
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
+def test_the_chosen_discrete_action_gets_a_gradient_too(space):
+    """A clip at 0.999 would cut off exactly what was chosen, and leave an estimate that hangs on Q's offset."""
+    algo = small_algo("multitask", action_space=ACTION_SPACES[space], online_coeff=1.0)
+    share = algo.critic.share(torch.randn(2, 3, algo.trunk.d_output))
+    width = algo.codec.dim
+    action = torch.ones(1, 2, 3, 7, width, requires_grad=True)
+    algo.values_of(algo.critic(share, action)).sum().backward()
+    assert (action.grad != 0).all()
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("space", sorted(ACTION_SPACES))
+def test_values_are_float32_under_mixed_precision(name, space):
+    """Differences of large values, which filters look at, would drown in bfloat16."""
+    algo = small_algo(name, action_space=ACTION_SPACES[space])
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
+    with torch.autocast("cpu", torch.bfloat16):
+        values = algo.get_values(batch)
+        losses = algo.compute_losses(batch)
+    assert {v.dtype for v in values.values()} == {torch.float32}
+    assert losses.stats["popart"].dtype == torch.float32
+
+
+def test_the_ensemble_judges_by_its_minimum_or_its_mean():
+    losses = {}
+    for how in ("min", "mean"):
+        algo = small_algo("actor_critic", online_value=how)
+        algo.set_eval()
+        batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+        losses[how] = algo.compute_losses(batch).metrics["loss/actor_online"]
+    assert losses["min"] > losses["mean"]
+
+
+def test_without_critics_no_next_observation_is_needed():
+    assert not small_algo("actor_critic", online_coeff=0.0, filter={"type": "none"}).needs_next_obs
+    assert small_algo("actor_critic").needs_next_obs
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"extra_gammas": [0.9, 0.99, 0.9]}, "name a discount twice"),
+        ({"gamma": 0.9, "extra_gammas": [0.9]}, "name a discount twice"),
+        ({"gamma": 0.99999999}, "gamma"),
+        ({"filter": {"type": "exponential", "clip_low": 3.0, "clip_high": 1.0}}, "clip_low 3.0 must be below"),
+        ({"distribution": {"type": "tanh_gaussian", "min_log_std": 3.0}}, "min_log_std 3.0 must be below"),
+    ],
+)
+def test_settings_out_of_order_are_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        config_factory("actor_critic", {"algo": values})
+
+
+# ------------------------------------------------------------------------------------- masks in batches
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda mask: mask[:, :-1], r"action_mask has shape \(4, 6, 5\), not \(B, T \+ 1, A\) with T = 6"),
+        (lambda mask: mask[..., :3], "needs 5 flags"),
+        (lambda mask: mask & False, "row 0 leaves no legal action at step 0"),
+        (lambda mask: mask & (torch.arange(5) == 0), "row 0 forbids the action at step"),
+    ],
+)
+def test_dict_batches_with_wrong_masks_are_refused(change, message):
+    algo = small_algo("actor_critic")
+    batch = random_batch(ACTION_SPACES["discrete"]).to_mapping()
+    batch["action_mask"] = change(torch.ones(4, 7, 5, dtype=torch.bool))
+    with pytest.raises(DataError, match=message):
+        algo.process_batch_for_training(batch)
 
 
 # --------------------------------------------------------------------------------------------- values

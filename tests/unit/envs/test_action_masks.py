@@ -107,6 +107,18 @@ def test_a_mask_that_appears_late_is_refused():
         env.step(legal_actions(np.random.default_rng(0), mask_at(0, 0)[None]))
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_mask_that_stops_coming_is_refused(mode):
+    class Forgetful(MaskedEnv):
+        def step(self, action):
+            return *super().step(action)[:4], {}
+
+    env = BatchedEnv(SyncVectorEnv([lambda: Forgetful("info")], autoreset_mode=mode))
+    step = env.reset()
+    with pytest.raises(EnvError, match=r"was there, and is missing in row 0"):
+        env.step(legal_actions(np.random.default_rng(0), step.action_mask))
+
+
 def test_a_mask_without_a_legal_action_is_refused():
     class Stuck(MaskedEnv):
         def _result(self):
@@ -123,6 +135,7 @@ def test_masks_in_policy_form():
     legal = codec.legal(np.array([[1, 0, 0, 0, 1], [1, 1, 1, 0, 0]]), 2)
     assert legal.dtype == bool
     assert codec.stuck(legal).tolist() == [False, True]
+    assert codec.legal((np.ones(3), np.zeros(2))).tolist() == [True, True, True, False, False]
     grid = ActionCodec(spaces.MultiBinary((2, 2)))
     assert grid.legal(np.ones((3, 2, 2)), 3).shape == (3, 4)
     assert not grid.stuck(np.zeros((3, 4), bool)).any()
