@@ -53,6 +53,7 @@ AGENT = {
     "algo.gamma": 0.97,
     "algo.online_coeff": 0.0,
     "algo.offline_coeff": 1.0,
+    "algo.critic_loss_weight": 1.0,
 }
 ALGOS = {
     "bc": {"train.steps_per_epoch": 500},
@@ -60,6 +61,7 @@ ALGOS = {
     "multitask": {
         **AGENT,
         "train.steps_per_epoch": 1000,
+        "algo.filter.type": "exponential",
         "algo.returns.low": -20.0,
         "algo.returns.high": 20.0,
         "algo.returns.num_bins": 64,

@@ -285,7 +285,7 @@ def test_sources_that_differ_are_refused(tmp_path):
     other_obs = write(tmp_path / "obs", [make_trajectory(0, 3, space, obs={"id": np.zeros((4, 2))})], space)
     other_space = write(tmp_path / "space", [make_trajectory(0, 3, space)], spaces.Discrete(9))
     for other in (other_obs, other_space):
-        with pytest.raises(DataError, match="different observations or actions"):
+        with pytest.raises(DataError, match="different observations, actions or action masks"):
             SequenceDataset([whole(one), whole(other)], 2)
 
 
