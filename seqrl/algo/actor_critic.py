@@ -188,7 +188,7 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
             metrics["loss/critic"] = critic_loss.detach()
             if self.wants_metrics:
                 metrics |= value_metrics(batch.mask, self.discounts_by_name, targets_BTG, q_BTGC, weight_BTG)
-                metrics |= popart_metrics(self.popart, self.discounts_by_name)
+                metrics |= popart_metrics(self.popart, self.discounts_by_name) if section.use_popart else {}
             if section.online_coeff > 0:
                 own_BTGC = self.normalized(own_BLGC[:, :-1])
                 judged_BTG = own_BTGC.amin(-1) if section.online_value == "min" else own_BTGC.mean(-1)

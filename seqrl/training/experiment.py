@@ -347,9 +347,8 @@ class Experiment:
     def _evaluate_and_log(self) -> None:
         if not self.accelerator.is_main_process:
             return
-        metrics = self.learner.validate()
-        if self.evaluator is not None:
-            metrics |= self.evaluate_val()[0]
+        valid = self.learner.validate()
+        metrics = valid if self.evaluator is None else self.evaluate_val()[0] | valid
         if metrics:
             self.metrics, self.metrics_epoch = metrics, self.progress.epoch
             self._log(metrics, self.num_steps)

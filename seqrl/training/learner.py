@@ -113,7 +113,7 @@ class Learner:
                 algo.train_on_batch(algo.process_batch_for_training(b), validate=True) for b in self._valid_batches
             ]
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
-        numbers.pop("Loss", None)
+        numbers = {k: v for k, v in numbers.items() if not k.startswith(("Loss", "popart/", "data/"))}
         return {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
 
 
