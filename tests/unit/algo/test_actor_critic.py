@@ -82,10 +82,11 @@ CHAIN_REWARDS = np.array([1.0, 0.0, -2.0, 3.0, 0.5])
 GAMMAS = [0.1, 0.5, 0.9]
 
 
-def chain_algo(action_space, **values):
+def chain_algo(action_space, agent="actor_critic", d_obs=5, **values):
+    """Return a small agent without memory that sees ``d_obs`` numbers."""
     torch.manual_seed(0)
     config = config_factory(
-        "actor_critic",
+        agent,
         {
             "train": {"window_steps": 5},
             "observation": {
@@ -105,7 +106,7 @@ def chain_algo(action_space, **values):
             },
         },
     )
-    return algo_factory("actor_critic", config, {"obs": (5,)}, ActionCodec(action_space).dim, "cpu", action_space)
+    return algo_factory(agent, config, {"obs": (d_obs,)}, ActionCodec(action_space).dim, "cpu", action_space)
 
 
 def chain_batch(action_space, *, terminated, loop=False):

@@ -5,47 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from seqrl.algo import algo_factory
-from seqrl.configs import config_factory
-from seqrl.core.spaces import ActionCodec
 from seqrl.core.tensors import SeqBatch
-from tests.unit.algo.test_actor_critic import CHAIN_REWARDS, GAMMAS, chain_batch
+from tests.unit.algo.test_actor_critic import CHAIN_REWARDS, GAMMAS, chain_algo, chain_batch
 
 SPACES = {"one": gym.spaces.Discrete(1), "two": gym.spaces.Discrete(2), "box": gym.spaces.Box(-1, 1, (1,))}
 
 
-def make_algo(agent, action_space, d_obs, learning_rate, **values):
-    """Return a small agent without memory that sees ``d_obs`` numbers."""
-    config = config_factory(
-        agent,
-        {
-            "train": {"window_steps": 5},
-            "observation": {
-                "use_prev_action": False,
-                "use_prev_reward": False,
-                "timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64, "normalize_inputs": False},
-            },
-            "algo": {
-                "sequence_encoder": {"type": "feedforward", "d_model": 64, "d_ff": 64},
-                "actor": {"d_hidden": 32},
-                "critic": {"d_hidden": 64},
-                "gamma": GAMMAS[-1],
-                "extra_gammas": GAMMAS[:-1],
-                "tau": 0.1,
-                "optimizer": {"learning_rate": learning_rate, "warmup_steps": 20},
-                **values,
-            },
-        },
-    )
-    return algo_factory(agent, config, {"obs": (d_obs,)}, ActionCodec(action_space).dim, "cpu", action_space)
-
-
 def learned_values(agent, action_space, batch, steps, **values):
     """Train on one batch, at last in small steps so that noise fades; return Q of its actions and V, ``(B, T, G)``."""
-    torch.manual_seed(0)
     weights = None
     for learning_rate, num_steps in ((3e-3, steps), (3e-4, 100)):
-        algo = make_algo(agent, action_space, batch.inputs.obs["obs"].shape[-1], learning_rate, **values)
+        settings = {"tau": 0.1, "optimizer": {"learning_rate": learning_rate, "warmup_steps": 20}, **values}
+        algo = chain_algo(action_space, agent, batch.inputs.obs["obs"].shape[-1], **settings)
         if weights is not None:
             algo.deserialize(weights)
         algo.wants_metrics = False
@@ -58,7 +29,7 @@ def learned_values(agent, action_space, batch, steps, **values):
     return learned["q"].double().numpy(), learned["v"].double().numpy()
 
 
-def check(learned, exact, tolerance=0.02):
+def assert_values(learned, exact, tolerance=0.02):
     """Compare, discount by discount, in units of the largest exact value."""
     exact = np.broadcast_to(exact, learned.shape)
     for g, gamma in enumerate(GAMMAS):
@@ -130,7 +101,7 @@ def test_classified_values_of_a_chain_that_ends(space, label):
     batch = chain_batch(SPACES[space], terminated=True, loop=True)
     returns = {"low": -100.0, "high": 100.0, "num_bins": 101, "label": label}
     q, _ = learned_values("multitask", SPACES[space], batch, 450, returns=returns)
-    check(q, chain_values(loop=False))
+    assert_values(q, chain_values(loop=False))
 
 
 @pytest.mark.parametrize("value_space", ["symlog", "return"])
@@ -140,7 +111,7 @@ def test_classified_values_are_bootstrapped_through_a_time_limit(value_space):
     batch = chain_batch(space, terminated=False, loop=True)
     returns = {"low": -20.0, "high": 20.0, "num_bins": 51, "value_space": value_space, "label": "two_hot"}
     q, _ = learned_values("multitask", space, batch, 550, returns=returns, reward_multiplier=1.0, tau=0.2)
-    check(q, chain_values(loop=True))
+    assert_values(q, chain_values(loop=True))
 
 
 @pytest.mark.parametrize("agent", ["actor_critic", "multitask"])
@@ -149,16 +120,16 @@ def test_optimal_values_where_actions_choose_the_next_state(agent):
     batch, exact_q, exact_v = fork()
     values = {"returns": {"low": -100.0, "high": 100.0, "num_bins": 101}} if agent == "multitask" else {}
     q, v = learned_values(agent, SPACES["two"], batch, 450, **values)
-    check(q, exact_q)
-    check(v, exact_v)
+    assert_values(q, exact_q)
+    assert_values(v, exact_v)
 
 
 def test_optimal_values_of_continuous_actions():
     """Within 3 %: the greedy action lies between those of the data, and the policy keeps some spread."""
     batch, exact_q, exact_v = slope()
     q, v = learned_values("actor_critic", SPACES["box"], batch, 500, offline_coeff=0.0)
-    check(q, exact_q, tolerance=0.03)
-    check(v, exact_v, tolerance=0.03)
+    assert_values(q, exact_q, tolerance=0.03)
+    assert_values(v, exact_v, tolerance=0.03)
 
 
 @pytest.mark.parametrize(
