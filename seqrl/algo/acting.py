@@ -81,6 +81,10 @@ class VectorPolicy:
         self._step += 1
         return executed
 
+    def note_executed(self, actions: np.ndarray) -> None:
+        """Remember other actions ``(B, A)`` than those that were returned, because they were executed instead."""
+        self._prev_action = self.algo.codec.executed(actions)
+
     def _legal(self, obs: Mapping[str, np.ndarray], action_mask: np.ndarray | None) -> np.ndarray | None:
         """Return which actions are legal ``(B, A)``, if that is known."""
         codec = self.algo.codec

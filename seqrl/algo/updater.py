@@ -47,6 +47,7 @@ class Updater:
         accumulate_batches: Micro-batches whose gradients make one step.
         on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
         is_compiled: Compute the losses through ``torch.compile``.
+        optimizer: Of the networks' parameters; None is AdamW by ``algo.optimizer``.
     """
 
     def __init__(
@@ -57,13 +58,16 @@ class Updater:
         accumulate_batches: int = 1,
         on_nonfinite: str = "stop",
         is_compiled: bool = False,
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
         self._algo = algo
         self._section = section
         self._accelerator = accelerator or make_accelerator(algo.device)
         self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
-        self._raw_optimizer = build_optimizer(algo.nets, section)
+        self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
+        self._rates = [group["lr"] for group in self._raw_optimizer.param_groups]
+        self._is_fused = all(group.get("fused") for group in self._raw_optimizer.param_groups)
         self._module, self._optimizer = self._accelerator.prepare(
             LossModule(algo, is_compiled=is_compiled), self._raw_optimizer
         )
@@ -117,15 +121,17 @@ class Updater:
 
     def _update(self, norm: Tensor) -> None:
         """Set the learning rate, step unless something is not finite, and let the algorithm follow."""
-        rate = self._section.learning_rate * warmup(self.num_steps, self._section.warmup_steps)
-        for group in self._raw_optimizer.param_groups:
-            group["lr"] = rate
+        factor = warmup(self.num_steps, self._section.warmup_steps)
+        for group, rate in zip(self._raw_optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
             bad = ~torch.isfinite(norm)
             if self._accelerator.num_processes == 1 and self._bad is not None:
                 bad = bad | self._bad  # with several ranks only the norm is the same everywhere
             self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
             self.guard.push(bad, self._batches, self.num_steps)
+            if not self._is_fused and bool(bad):  # only fused optimisers can be told on the device
+                self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
@@ -151,7 +157,12 @@ class Updater:
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the optimiser's tensors by name, on the CPU."""
         state = self._raw_optimizer.state_dict()["state"]
-        return {f"{i}.{k}": v.detach().cpu().clone() for i, slot in state.items() for k, v in slot.items()}
+        return {
+            f"{i}.{k}": v.detach().cpu().clone()
+            for i, slot in state.items()
+            for k, v in slot.items()
+            if isinstance(v, Tensor)
+        }
 
     def load_state(self, tensors: dict[str, Tensor], num_steps: int) -> None:
         """Restore what :meth:`state_tensors` gave, and the number of steps."""

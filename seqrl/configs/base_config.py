@@ -12,7 +12,13 @@ from pydantic import Field
 
 from seqrl.configs.overrides import refuse_constant
 from seqrl.configs.section import Section, build_section
-from seqrl.configs.sections.run import EnvSection, ExperimentSection, ObservationSection, TrainSection
+from seqrl.configs.sections.run import (
+    CollectSection,
+    EnvSection,
+    ExperimentSection,
+    ObservationSection,
+    TrainSection,
+)
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.registry import Registry
 
@@ -33,6 +39,7 @@ class BaseConfig(Section):
     experiment: ExperimentSection = ExperimentSection()
     env: EnvSection = EnvSection()
     train: TrainSection = TrainSection()
+    collect: CollectSection = CollectSection()
     observation: ObservationSection = ObservationSection()
     algo: Section
 

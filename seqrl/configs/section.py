@@ -61,14 +61,16 @@ class Component:
         """Accept only sections of registered components, also on assignment."""
         return core_schema.no_info_after_validator_function(self._checked, handler(source))
 
-    def _checked(self, section: Section) -> Section:
-        if type(section) not in self.registry.sections.values():
+    def _checked(self, section: Section | None) -> Section | None:
+        if section is not None and type(section) not in self.registry.sections.values():
             raise ValueError(f"must be the section of a {self.registry.kind}, got {type(section).__name__}")
         return section
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
         """Describe the field as one of the registered sections, for editors."""
-        return {"anyOf": [self.section(name).model_json_schema() for name in self.registry.names()]}
+        options = [self.section(name).model_json_schema() for name in self.registry.names()]
+        is_optional = schema.get("type") == "nullable" or "nullable" in str(schema.get("schema", {}).get("type"))
+        return {"anyOf": [*options, {"type": "null"}] if is_optional else options}
 
 
 def _derived_section(name: str, component: Any) -> type[Section]:

@@ -74,6 +74,54 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+class FileLock:
+    """Held by one process; the system releases it when the process ends, however it ends.
+
+    Args:
+        path: File to lock; made if absent.
+
+    Raises:
+        BlockingIOError: If another holder has it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "ab")  # noqa: SIM115
+        try:
+            _lock(self._file.fileno(), is_locked=True)
+        except OSError as error:
+            self._file.close()
+            raise BlockingIOError(f"{path} is locked") from error
+
+    def release(self) -> None:
+        """Let others have it; safe to call twice."""
+        if not self._file.closed:
+            _lock(self._file.fileno(), is_locked=False)
+            self._file.close()
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether somebody holds the lock of a file that exists."""
+    if not path.exists():
+        return False
+    try:
+        FileLock(path).release()
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lock(handle: int, *, is_locked: bool) -> None:
+    if os.name == "nt":
+        import msvcrt
+
+        mode = msvcrt.LK_NBLCK if is_locked else msvcrt.LK_UNLCK  # type: ignore[attr-defined]
+        msvcrt.locking(handle, mode, 1)  # type: ignore[attr-defined]
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB if is_locked else fcntl.LOCK_UN)
+
+
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, as hex."""
     digest = hashlib.sha256()

@@ -96,8 +96,10 @@ def _same_definition(a: Any, b: Any) -> bool:
     return a is b or (hasattr(a, "__qualname__") and _origin(a) == _origin(b))
 
 
-# Registries whose entries need torch live here, so that configuration can name them without importing it.
+# Registries that both configuration and the layers above it name live here.
 SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
 TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
 DISTRIBUTIONS: Registry[Any] = Registry("distribution")
 FILTERS: Registry[Any] = Registry("filter")
+RELABELERS: Registry[Any] = Registry("relabeler")
+EXPLORATIONS: Registry[Any] = Registry("exploration")

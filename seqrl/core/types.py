@@ -126,6 +126,8 @@ class TimeStep:
         log: Name -> (values ``(E,)``, present ``(E,)``) of the info entries under ``log/``.
         action_mask: Optional ``(E, A)`` bool, of ``obs``.
         final_action_mask: Of ``final_obs``; there if ``action_mask`` is.
+        fault: Optional ``(E,)`` bool: the environment failed and was restarted. The row is ``truncated`` and
+            ``is_first``, and no transition led here: what was before it is cut off where it stands.
     """
 
     obs: dict[str, np.ndarray]
@@ -141,6 +143,7 @@ class TimeStep:
     log: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     action_mask: np.ndarray | None = None
     final_action_mask: np.ndarray | None = None
+    fault: np.ndarray | None = None
 
     @property
     def done(self) -> np.ndarray:

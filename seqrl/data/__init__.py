@@ -1,6 +1,17 @@
 """Trajectories on disk, windows out of them, and batches for training."""
 
-from seqrl.data.sequence_dataset import SequenceDataset, Source
-from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.data.dataset import NoData, TrainingDataset
+from seqrl.data.mixture import Source
+from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
 
-__all__ = ["SequenceDataset", "Source", "Store", "StoreInfo", "StoreWriter"]
+__all__ = [
+    "Budget",
+    "NoData",
+    "SequenceDataset",
+    "Source",
+    "Store",
+    "StoreInfo",
+    "StoreWriter",
+    "TrainingDataset",
+]

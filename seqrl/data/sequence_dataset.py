@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,37 +12,29 @@ from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
 from seqrl.core.spaces import ActionCodec
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
+from seqrl.data.dataset import TrainingDataset
+from seqrl.data.mixture import Source, without_shard
+from seqrl.data.relabel import Relabeler
 from seqrl.data.sampling import Padding, draw_trajectories, draw_windows
-from seqrl.data.store import Store
+from seqrl.data.shard import ShardGoneError, trajectory_columns
+from seqrl.data.store import Store, StoreInfo
 
 
-@dataclass(frozen=True)
-class Source:
-    """Trajectories of one store, and their share of every batch.
+class SequenceDataset(TrainingDataset):
+    """Draws batches of windows.
 
-    Attributes:
-        store: Where they lie.
-        indices: Which trajectories of it.
-        weight: Share among all sources, before normalisation.
-    """
-
-    store: Store
-    indices: np.ndarray
-    weight: float = 1.0
-
-
-class SequenceDataset:
-    """Draws batches of windows. Batch ``k`` of epoch ``e`` depends on (seed, rank, e, k) and the sources alone.
+    Batch ``k`` of epoch ``e`` depends on (seed, rank, e, k), and on the sources as they were at the last
+    :meth:`refresh`.
 
     Args:
-        sources: At least one; all need the same columns.
+        sources: At least one that has trajectories or may get some; all need the same columns.
         window: T, transitions per window.
         padding: Which ends of a trajectory a window may overhang.
         sample_by: One vote per trajectory, or per transition.
         keys: Observation entries to read; None reads all.
 
     Raises:
-        DataError: If there is no trajectory, or the sources differ.
+        DataError: If there is no trajectory and none can come, or the sources differ.
     """
 
     def __init__(
@@ -55,27 +46,47 @@ class SequenceDataset:
         sample_by: Literal["trajectory", "transition"] = "trajectory",
         keys: list[str] | None = None,
     ) -> None:
-        self.sources = [s for s in sources if len(s.indices)]
+        self.sources = [s for s in sources if s.is_live or s.num_trajectories]
         if not self.sources:
             raise DataError("there is no trajectory to sample from")
-        first = self.sources[0].store
-        for source in self.sources[1:]:
-            if source.store.schema != first.schema or source.store.info.action_space != first.info.action_space:
-                names = [s.info.source or str(s.path) for s in (source.store, first)]
-                raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
+        self.info: StoreInfo = self.sources[0].store.info
         self._window = window
         self._padding = padding
         self._sample_by = sample_by
-        if missing := sorted(set(keys or ()) - set(obs_names(first))):
-            raise DataError(
-                f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(obs_names(first))}"
-            )
-        unused = set() if keys is None else {f"obs/{k}" for k in obs_names(first)} - {f"obs/{k}" for k in keys}
-        self._columns = [name for name in first.schema if name not in unused]
-        self._codec = ActionCodec(first.info.action_space)
-        self._lengths = [s.store.length[s.indices] for s in self.sources]
-        weights = np.array([s.weight for s in self.sources])
-        self._weights = weights / weights.sum()
+        self._keys = keys
+        self._codec = ActionCodec(self.info.action_space)
+        self._checked: list[Source] = []
+        self.refresh(0)
+
+    def refresh(self, epoch: int) -> None:
+        """Take in what has come to the sources, and set their shares for this epoch."""
+        for source in self.sources:
+            source.refresh(epoch)
+        for source in self.sources:
+            if source.num_trajectories and source not in self._checked:
+                self._check(source)
+        self._numbers = [s.numbers for s in self.sources]
+        self._lengths = [s.store.length[n] for s, n in zip(self.sources, self._numbers, strict=True)]
+        weights = np.array([s.weight_at(epoch) for s in self.sources])
+        self._weights = weights / max(weights.sum(), 1e-300)
+
+    def _check(self, source: Source) -> None:
+        """Compare the columns of a source, once it has any, with those before it."""
+        info = source.store.info
+        if self._checked:
+            first = self._checked[0].store
+            if source.store.schema != first.schema or info.action_space != first.info.action_space:
+                names = [s.info.source or str(s.path) for s in (source.store, first)]
+                raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
+        else:
+            entries = obs_names(source.store)
+            if missing := sorted(set(self._keys or ()) - set(entries)):
+                raise DataError(
+                    f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(entries)}"
+                )
+            unused = set() if self._keys is None else {f"obs/{k}" for k in set(entries) - set(self._keys)}
+            self._columns = [name for name in source.store.schema if name not in unused]
+        self._checked.append(source)
 
     def use_categories(self, action_space: spaces.Space[Any]) -> None:
         """Encode discrete actions by the environment's space, which may have more of them than the data shows."""
@@ -84,34 +95,124 @@ class SequenceDataset:
             self._codec = codec
 
     @property
+    def is_ready(self) -> bool:
+        """Whether some source has enough."""
+        return bool(self._weights.any())
+
+    @property
     def num_trajectories(self) -> int:
         """Trajectories of all sources."""
-        return sum(len(s.indices) for s in self.sources)
+        return sum(len(lengths) for lengths in self._lengths)
 
     @property
     def num_transitions(self) -> int:
         """Transitions of all sources."""
         return int(sum(lengths.sum() for lengths in self._lengths))
 
+    def metrics(self) -> dict[str, float]:
+        """Return the size and the share of each source, if there are several or one that changes."""
+        if len(self.sources) == 1 and not self.sources[0].is_live:
+            return {}
+        out: dict[str, float] = {}
+        for source, lengths, share in zip(self.sources, self._lengths, self._weights, strict=True):
+            group = f"data/{source.name}"
+            out |= {
+                f"{group}/trajectories": float(len(lengths)),
+                f"{group}/transitions": float(lengths.sum()),
+                f"{group}/share": float(share),
+            }
+            if source.is_live:
+                out[f"{group}/megabytes"] = source.store.num_bytes / 1e6
+                out[f"{group}/evicted_transitions"] = float(source.store.num_evicted)
+        return out
+
+    def describe(self) -> dict[str, str]:
+        """Return the size of the sources."""
+        if len(self.sources) == 1:
+            return super().describe()
+        total = sum(s.weight for s in self.sources)
+        return {
+            s.name: f"{s.num_trajectories} trajectories, {s.num_transitions} transitions, weight {s.weight / total:.3g}"
+            for s in self.sources
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Return since when each source is ready, and the size of those that may not change."""
+        fixed = [s for s in self.sources if not s.is_live]
+        return {
+            "ready_since": [s.ready_since for s in self.sources],
+            "fixed": [sum(s.num_trajectories for s in fixed), sum(s.num_transitions for s in fixed)],
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` gave.
+
+        Raises:
+            DataError: If the data that may not change has changed.
+        """
+        now = self.state()
+        if len(now["ready_since"]) != len(state["ready_since"]) or now["fixed"] != state["fixed"]:
+            raise DataError(
+                f"the data (trajectories, transitions) was {state['fixed']} in {len(state['ready_since'])} sources, "
+                f"and is {now['fixed']} in {len(self.sources)}"
+            )
+        for source, ready_since in zip(self.sources, state["ready_since"], strict=True):
+            source.ready_since = ready_since
+
     def batch(self, batch_size: int, *, seed: int, path: tuple[int | str, ...]) -> SeqBatch:
         """Return the batch that belongs to a seed and a path such as ``("train", rank, epoch, k)``."""
         rng = generator(seed, *path)
         counts = rng.multinomial(batch_size, self._weights)
         parts = [self._windows(i, int(n), rng) for i, n in enumerate(counts) if n]
+        if any("rewards" in p for p in parts):
+            for part in parts:
+                part.setdefault("rewards", part["prev_reward"][:, 1:])
         columns = {k: np.concatenate([p[k] for p in parts]) if len(parts) > 1 else parts[0][k] for k in parts[0]}
         return self._collate(columns)
 
     def _windows(self, source: int, num: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        lengths = self._lengths[source]
+        """Return ``num`` windows; what another process has evicted meanwhile is drawn again."""
+        while True:
+            try:
+                return self._draw(source, num, rng)
+            except ShardGoneError as error:
+                left = without_shard(self.sources[source], self._numbers[source], error)
+                if not len(left):
+                    raise DataError(f"every trajectory of {self.sources[source].name} was evicted meanwhile") from error
+                self._numbers[source] = left
+                self._lengths[source] = self.sources[source].store.length[left]
+
+    def _draw(self, source: int, num: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        lengths, store = self._lengths[source], self.sources[source].store
+        relabeler = self.sources[source].relabeler
         chosen = draw_trajectories(lengths, num, self._sample_by, rng)
+        trajectories = self._numbers[source][chosen]
+        if relabeler is not None and relabeler.needs == "trajectory":
+            one_by_one = [self._relabelled(store, int(n), relabeler, rng) for n in trajectories]
+            return {k: np.stack([columns[k] for columns in one_by_one]) for k in one_by_one[0]}
         start, real = draw_windows(lengths[chosen], self._window, self._padding, rng)
         offsets = start[:, None] + np.minimum(np.arange(self._window + 1), real[:, None])
-        store = self.sources[source].store
-        trajectories = self.sources[source].indices[chosen]
-        columns = store.gather(trajectories, offsets, self._columns)
+        columns = store.gather(trajectories, offsets, self._columns if relabeler is None else None)
         columns["step"] = store.start_step[trajectories][:, None] + offsets
         columns["mask"] = np.arange(self._window) < real[:, None]
-        return columns
+        if relabeler is None:
+            return columns
+        relabelled = relabeler.relabel_window(columns, rng)
+        return {k: v for k, v in relabelled.items() if k in self._columns or k not in store.schema}
+
+    def _relabelled(
+        self, store: Store, number: int, relabeler: Relabeler, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Return one window of a trajectory that was changed as a whole."""
+        trajectory = relabeler.relabel_trajectory(store.trajectory(number), rng).check()
+        start, real = draw_windows(np.array([len(trajectory)]), self._window, self._padding, rng)
+        offsets = start[0] + np.minimum(np.arange(self._window + 1), real[0])
+        columns = {k: v[offsets] for k, v in trajectory_columns(trajectory).items() if k in self._columns}
+        return {
+            **columns,
+            "step": trajectory.start_step + offsets,
+            "mask": np.arange(self._window) < real[0],
+        }
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:
         step = columns["step"]
@@ -135,7 +236,7 @@ class SequenceDataset:
         return SeqBatch(
             inputs=inputs,
             actions=inputs.prev_action[:, 1:].contiguous(),
-            rewards=inputs.prev_reward[:, 1:].contiguous(),
+            rewards=torch.from_numpy(np.ascontiguousarray(columns.get("rewards", columns["prev_reward"][:, 1:]))),
             terminated=torch.from_numpy(columns["terminated"][:, 1:]),
             truncated=torch.from_numpy(columns["truncated"][:, 1:]),
             mask=torch.from_numpy(columns["mask"]),

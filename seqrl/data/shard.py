@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
+import sys
 import time
 import uuid
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -22,34 +23,28 @@ from urllib.parse import quote
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import write_json
+from seqrl.core.files import FileLock, is_locked, write_atomic, write_json
 from seqrl.core.types import Trajectory
 
 Schema = dict[str, tuple[str, tuple[int, ...]]]
 """Column name -> (dtype, shape of one row)."""
 
+INDEX_DTYPE = np.dtype(
+    [("row", "i8"), ("length", "i8"), ("start_step", "i8"), ("total_reward", "f8"), ("crc", "i8")], align=True
+)
+"""The numbers of one line of the log, which stands for one whole trajectory: its first row in every column; T (it
+occupies T + 1 rows); steps of the episode before it; sum of its rewards; CRC-32 of its rows, columns in alphabetical
+order."""
 
-@dataclass(frozen=True)
-class Commit:
-    """One line of the log: one whole trajectory.
+_LOG, _LOCK, _GONE = "commits.jsonl", "lock", ".evicted_"
 
-    Attributes:
-        row: First row in every column.
-        length: T; the trajectory occupies T + 1 rows.
-        start_step: Steps of the episode before the trajectory.
-        env_name: Task.
-        name: Name of the episode in the file it came from, or empty.
-        total_reward: Sum of its rewards.
-        crc: CRC-32 of all its rows, columns in alphabetical order.
-    """
 
-    row: int
-    length: int
-    start_step: int
-    env_name: str
-    name: str
-    total_reward: float
-    crc: int
+class ShardGoneError(DataError):
+    """A shard was evicted by another process; draw from the others."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} was evicted while it was read")
+        self.path = path
 
 
 def trajectory_columns(trajectory: Trajectory) -> dict[str, np.ndarray]:
@@ -78,13 +73,14 @@ class ShardWriter:
 
     def __init__(self, area: Path, schema: Schema) -> None:
         self.path = area / f"shard_{time.time_ns():020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
-        self.num_bytes = 0
+        self.num_bytes = self.num_trajectories = self.num_transitions = 0
         self._schema = schema
         self._rows = 0
         self.path.mkdir(parents=True)
+        self._lock = FileLock(self.path / _LOCK)
         self._files = {name: open(self.path / column_file(name), "ab") for name in schema}  # noqa: SIM115
         write_json(self.path / "schema.json", {k: [d, list(s)] for k, (d, s) in schema.items()})
-        self._log = open(self.path / "commits.jsonl", "ab")  # noqa: SIM115
+        self._log = open(self.path / _LOG, "ab")  # noqa: SIM115
 
     def append(self, trajectory: Trajectory, columns: dict[str, np.ndarray], name: str) -> None:
         """Write the columns, then the log line: a reader sees all of the trajectory or nothing."""
@@ -96,17 +92,21 @@ class ShardWriter:
             self.num_bytes += len(payload)
         for file in self._files.values():
             file.flush()
-        commit = Commit(
-            row=self._rows,
-            length=len(trajectory),
-            start_step=trajectory.start_step,
-            env_name=trajectory.env_name,
-            name=name,
-            total_reward=trajectory.total_reward,
-            crc=crc,
-        )
+        commit = {
+            "row": self._rows,
+            "length": len(trajectory),
+            "start_step": trajectory.start_step,
+            "env_name": trajectory.env_name,
+            "name": name,
+            "total_reward": trajectory.total_reward,
+            "crc": crc,
+        }
         self._rows += len(trajectory) + 1
-        self._log.write(json.dumps(asdict(commit)).encode() + b"\n")
+        self.num_trajectories += 1
+        self.num_transitions += len(trajectory)
+        line = json.dumps(commit).encode() + b"\n"
+        self.num_bytes += len(line)
+        self._log.write(line)
         self._log.flush()
 
     def abandon(self) -> None:
@@ -114,50 +114,93 @@ class ShardWriter:
         for file in [*self._files.values(), self._log]:
             with contextlib.suppress(OSError):
                 file.close()
+        self._lock.release()
 
     def close(self) -> None:
         """Make everything durable."""
         for file in [*self._files.values(), self._log]:
             _sync_and_close(file)
+        self._lock.release()
 
 
 class ShardReader:
-    """Sees the committed trajectories of one shard, while another process may append to it."""
+    """Sees the committed trajectories of one shard, while another process may append to it.
+
+    Attributes:
+        index: ``(N,)`` of :data:`INDEX_DTYPE`, one entry per trajectory.
+        env_names: Task of each trajectory.
+        names: Name of each trajectory in the file it came from, or empty.
+
+    Raises:
+        ShardGoneError: If it does not exist any more.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.schema = _read_schema(path / "schema.json")
-        self.commits: list[Commit] = []
+        self.row_bytes = sum(int(np.dtype(d).itemsize * np.prod(s, dtype=np.int64)) for d, s in self.schema.values())
+        self.index = np.zeros(0, INDEX_DTYPE)
+        self.env_names: list[str] = []
+        self.names: list[str] = []
         self._log_position = 0
         self._maps: dict[str, np.ndarray] = {}
 
-    def refresh(self) -> list[Commit]:
-        """Read the log lines that have come since, and return them."""
-        with open(self.path / "commits.jsonl", "rb") as file:
-            file.seek(self._log_position)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        new = [self._parse(line) for line in whole.splitlines()]
-        self.commits += new
-        self._log_position += len(whole)
-        return new
-
-    def _parse(self, line: bytes) -> Commit:
+    def refresh(self) -> int:
+        """Read the log lines that have come since, and return how many."""
         try:
-            commit = Commit(**json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{self.path / 'commits.jsonl'}: damaged line {line[:80]!r} ({error})") from error
-        numbers = (commit.row, commit.length, commit.start_step, commit.crc)
-        typed = all(type(n) is int for n in numbers) and type(commit.total_reward) in (int, float)
-        texts = isinstance(commit.env_name, str) and isinstance(commit.name, str)
-        if not (typed and texts) or commit.length < 1 or commit.row < 0 or commit.start_step < 0:
-            raise DataError(f"{self.path / 'commits.jsonl'}: impossible line {line[:80]!r}")
-        return commit
+            with open(self.path / _LOG, "rb") as file:
+                file.seek(self._log_position)
+                text = file.read()
+        except FileNotFoundError as error:
+            raise ShardGoneError(self.path) from error
+        whole = text[: text.rfind(b"\n") + 1]
+        entries = [self._parse(line) for line in whole.splitlines()]
+        if entries:
+            self.index = np.concatenate([self.index, np.array(entries, INDEX_DTYPE)])
+        self._log_position += len(whole)
+        return len(entries)
+
+    def _parse(self, line: bytes) -> tuple[Any, ...]:
+        """Return the numbers of a line, and remember its names."""
+        try:
+            commit = json.loads(line)
+            env_name, name = commit.pop("env_name"), commit.pop("name")
+            entry = tuple(commit.pop(key) for key in INDEX_DTYPE.names or ())
+            if commit:
+                raise ValueError(f"unknown entry {min(commit)!r}")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"{self.path / _LOG}: damaged line {line[:80]!r} ({error})") from error
+        row, length, start_step, total_reward, crc = entry
+        typed = all(type(n) is int for n in (row, length, start_step, crc)) and type(total_reward) in (int, float)
+        texts = isinstance(env_name, str) and isinstance(name, str)
+        if not (typed and texts) or length < 1 or row < 0 or start_step < 0:
+            raise DataError(f"{self.path / _LOG}: impossible line {line[:80]!r}")
+        self.env_names.append(sys.intern(env_name))
+        self.names.append(sys.intern(name))
+        return entry
 
     @property
     def num_rows(self) -> int:
         """Rows that are committed."""
-        return self.commits[-1].row + self.commits[-1].length + 1 if self.commits else 0
+        return int(self.index["row"][-1] + self.index["length"][-1] + 1) if len(self.index) else 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the committed rows and of their log."""
+        return self.num_rows * self.row_bytes + self._log_position
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a living writer appends to it."""
+        return is_locked(self.path / _LOCK)
+
+    def delete(self) -> None:
+        """Delete the shard: it vanishes at once, whoever reads it."""
+        self._maps.clear()
+        gone = self.path.with_name(_GONE + self.path.name)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def column(self, name: str) -> np.ndarray:
         """Return the committed rows of a column, as a view of the file."""
@@ -173,20 +216,37 @@ class ShardReader:
             return np.zeros((self.num_rows, *shape), dtype)
         try:
             array = np.memmap(file, dtype, mode="r", shape=(self.num_rows, *shape))
+        except FileNotFoundError as error:
+            if not self.path.exists():
+                raise ShardGoneError(self.path) from error
+            raise DataError(f"{file}: is missing from its shard") from error
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{file}: shorter than its {self.num_rows} committed rows, or unreadable ({error})"
             ) from error
         return np.asarray(array)
 
-    def verify(self) -> Iterator[tuple[Commit, bool]]:
-        """Yield each commit and whether its rows still have the checksum that was written."""
-        for commit in self.commits:
+    def verify(self) -> Iterator[tuple[int, bool]]:
+        """Yield the number of each trajectory, and whether its rows still have the checksum that was written."""
+        for number, entry in enumerate(self.index):
             crc = 0
             for name in sorted(self.schema):
-                rows = self.column(name)[commit.row : commit.row + commit.length + 1]
+                rows = self.column(name)[entry["row"] : entry["row"] + entry["length"] + 1]
                 crc = zlib.crc32(np.ascontiguousarray(rows).tobytes(), crc)
-            yield commit, crc == commit.crc
+            yield number, crc == entry["crc"]
+
+
+def cut_log(path: Path, num_trajectories: int) -> None:
+    """Forget the trajectories of a shard from ``num_trajectories`` on; what nobody refers to stays in its columns."""
+    log = path / _LOG
+    lines = log.read_bytes().splitlines(keepends=True)
+    write_atomic(log, b"".join(lines[:num_trajectories]))
+
+
+def remove_leftovers(area: Path) -> None:
+    """Delete what a process that was killed while evicting has left."""
+    for folder in area.glob(f"{_GONE}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def column_file(name: str) -> str:
@@ -199,6 +259,8 @@ def _read_schema(file: Path) -> Schema:
         raw: dict[str, Any] = json.loads(file.read_text())
         return {k: (str(np.dtype(d)), tuple(int(n) for n in s)) for k, (d, s) in raw.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
+        if not file.parent.exists():
+            raise ShardGoneError(file.parent) from error
         raise DataError(f"{file}: not the schema of a shard ({error})") from error
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,12 +16,51 @@ from seqrl.core.errors import DataError
 from seqrl.core.files import write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
 from seqrl.core.types import Trajectory
-from seqrl.data.shard import Commit, Schema, ShardReader, ShardWriter, trajectory_columns
+from seqrl.data.shard import (
+    INDEX_DTYPE,
+    Schema,
+    ShardGoneError,
+    ShardReader,
+    ShardWriter,
+    cut_log,
+    remove_leftovers,
+    trajectory_columns,
+)
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 64 * 2**20
+SHARDS_PER_BUDGET = 16
 Area = Literal["protected", "fifo"]
 _FILE = "store.json"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much ``fifo`` may hold; None is no limit.
+
+    Attributes:
+        trajectories: At most so many.
+        transitions: At most so many.
+        num_bytes: At most so many bytes on disk.
+    """
+
+    trajectories: int | None = None
+    transitions: int | None = None
+    num_bytes: int | None = None
+
+    def is_exceeded_by(self, trajectories: int, transitions: int, num_bytes: int) -> bool:
+        """Tell whether any of the three is above its limit."""
+        pairs = ((trajectories, self.trajectories), (transitions, self.transitions), (num_bytes, self.num_bytes))
+        return any(limit is not None and value > limit for value, limit in pairs)
+
+    def of_one_shard(self) -> Budget:
+        """Return when a shard is full: eviction takes whole shards, so they are small against the budget."""
+
+        def share(limit: int | None) -> int | None:
+            return None if limit is None else max(1, limit // SHARDS_PER_BUDGET)
+
+        num_bytes = share(self.num_bytes)
+        return Budget(share(self.trajectories), share(self.transitions), min(SHARD_BYTES, num_bytes or SHARD_BYTES))
 
 
 @dataclass(frozen=True)
@@ -90,14 +130,14 @@ class StoreWriter:
         path: Folder of the store; made if absent.
         info: Written if the store is new.
         area: ``protected`` (never deleted) or ``fifo``.
-        shard_bytes: A new shard begins when the current one is larger.
+        budget: Of ``fifo``; the smaller, the smaller are the shards.
     """
 
-    def __init__(self, path: Path, info: StoreInfo, area: Area = "protected", shard_bytes: int = SHARD_BYTES) -> None:
+    def __init__(self, path: Path, info: StoreInfo, area: Area = "protected", budget: Budget | None = None) -> None:
         self._area = path / area
-        self._shard_bytes = shard_bytes
+        self._limit = (budget or Budget()).of_one_shard()
         self._shard: ShardWriter | None = None
-        self._schema: Schema | None = next((ShardReader(log.parent).schema for log in _logs(path)), None)
+        self._schema: Schema | None = _schema_of(path)
         self._codec: ActionCodec | None = None
         self._action_space = info.action_space
         self._area.mkdir(parents=True, exist_ok=True)
@@ -110,8 +150,8 @@ class StoreWriter:
         An observation entry ``action_mask`` of discrete actions is also taken as the trajectory's action mask.
 
         Raises:
-            DataError: If it is inconsistent, an action is illegal by its mask, or its columns differ from those before
-                it.
+            DataError: If it is inconsistent, an action is illegal by its mask, its columns differ from those before
+                it, or it cannot be written (the disk is full). What was added before stays readable.
         """
         columns = trajectory_columns(self._with_mask(trajectory.check(), name))
         schema: Schema = {k: (str(v.dtype), v.shape[1:]) for k, v in columns.items()}
@@ -119,15 +159,33 @@ class StoreWriter:
             self._schema = schema
         elif schema != self._schema:
             raise DataError(f"trajectory {name!r} differs from those before it: {_difference(self._schema, schema)}")
-        if self._shard is None or self._shard.num_bytes >= self._shard_bytes:
-            self.close()
-            self._shard = ShardWriter(self._area, schema)
         try:
-            self._shard.append(trajectory, columns, name)
+            self._write(trajectory, columns, schema, name)
+        except OSError as error:
+            raise DataError(
+                f"{self._area} cannot take the next trajectory: {_space_left(self._area, error)}"
+            ) from error
+
+    def _write(self, trajectory: Trajectory, columns: dict[str, np.ndarray], schema: Schema, name: str) -> None:
+        shard = self._shard
+        if shard is None or self._is_full(shard):
+            self.close()
+            shard = self._shard = ShardWriter(self._area, schema)
+        try:
+            shard.append(trajectory, columns, name)
         except BaseException:
-            self._shard.abandon()  # its columns may be of different lengths now; what is committed stays
+            shard.abandon()  # its columns may be of different lengths now; what is committed stays
             self._shard = None
             raise
+
+    def _is_full(self, shard: ShardWriter) -> bool:
+        limit = self._limit
+        pairs = (
+            (shard.num_trajectories, limit.trajectories),
+            (shard.num_transitions, limit.transitions),
+            (shard.num_bytes, limit.num_bytes),
+        )
+        return any(most is not None and value >= most for value, most in pairs)
 
     def _with_mask(self, trajectory: Trajectory, name: str) -> Trajectory:
         """Return the trajectory with its action mask in policy form, checked against its actions."""
@@ -168,14 +226,15 @@ class StoreWriter:
 
 
 class Store:
-    """Reads a store. Trajectories are numbered in the order in which this reader found them, for good.
+    """Reads a store as it was at the last :meth:`refresh`; trajectories are numbered from the oldest on.
 
     Args:
         path: Folder of the store.
 
     Attributes:
         info: What holds for all trajectories.
-        shard, row, length, start_step, total_reward: One entry per trajectory.
+        shard, row, length, start_step, total_reward, env_names, names: One entry per trajectory.
+        num_evicted: Transitions that have vanished between two refreshes of this reader.
 
     Raises:
         DataError: If the folder is not a store, or is damaged.
@@ -190,24 +249,81 @@ class Store:
             raise DataError(f"{path}: not a seqrl store ({error})") from error
         self.info = StoreInfo.from_json(value, str(file))
         self._shards: list[ShardReader] = []
-        self._commits: list[tuple[int, Commit]] = []
+        self.num_evicted = 0
         self.refresh()
 
     def refresh(self) -> None:
-        """Take in what has been committed since."""
-        known = {s.path for s in self._shards}
-        self._shards += [ShardReader(log.parent) for log in _logs(self.path) if log.parent not in known]
-        for i, shard in enumerate(self._shards):
-            self._commits += [(i, commit) for commit in shard.refresh()]
+        """Take in what has been committed since, and leave out what has been evicted."""
+        known = {s.path: s for s in self._shards}
+        present: list[ShardReader] = []
+        for log in _logs(self.path):
+            try:
+                shard = known.get(log.parent) or ShardReader(log.parent)
+                shard.refresh()
+            except ShardGoneError:
+                continue
+            present.append(shard)
+        kept = {s.path for s in present}
+        self.num_evicted += sum(int(s.index["length"].sum()) for p, s in known.items() if p not in kept)
+        self._shards = present
         self._check_schemas()
-        commits = self._commits
-        self.shard = np.array([i for i, _ in commits], np.int64)
-        self.row = np.array([c.row for _, c in commits], np.int64)
-        self.length = np.array([c.length for _, c in commits], np.int64)
-        self.start_step = np.array([c.start_step for _, c in commits], np.int64)
-        self.total_reward = np.array([c.total_reward for _, c in commits], np.float64)
-        self.env_names = [c.env_name for _, c in commits]
-        self.names = [c.name for _, c in commits]
+        index = np.concatenate([np.zeros(0, INDEX_DTYPE), *(s.index for s in present)])
+        self.shard = np.repeat(np.arange(len(present)), [len(s.index) for s in present])
+        self.row, self.length, self.start_step, self.total_reward = (
+            np.ascontiguousarray(index[name]) for name in ("row", "length", "start_step", "total_reward")
+        )
+        self.env_names = [name for s in present for name in s.env_names]
+        self.names = [name for s in present for name in s.names]
+
+    def evict(self, budget: Budget) -> int:
+        """Delete the oldest shards of ``fifo`` until the rest is within the budget; return how many.
+
+        Shards with a living writer stay, so the store may exceed the budget by one shard per writer. Call
+        :meth:`refresh` afterwards.
+        """
+        fifo = [s for s in self._shards if s.path.parent.name == "fifo"]
+        total = np.array([(len(s.index), s.index["length"].sum(), s.num_bytes) for s in fifo], np.int64).reshape(-1, 3)
+        held = total.sum(0)
+        num_deleted = 0
+        for shard, size in zip(fifo, total, strict=True):
+            if not budget.is_exceeded_by(*held.tolist()):
+                break
+            if not shard.is_being_written:
+                shard.delete()
+                held -= size
+                num_deleted += 1
+        remove_leftovers(self.path / "fifo")
+        return num_deleted
+
+    def shard_number(self, path: Path) -> int:
+        """Return the number by which :attr:`shard` names a shard."""
+        return next(i for i, s in enumerate(self._shards) if s.path == path)
+
+    def watermark(self) -> dict[str, int]:
+        """Return the name of each shard of ``fifo`` and how many trajectories of it this reader sees."""
+        return {s.path.name: len(s.index) for s in self._shards if s.path.parent.name == "fifo"}
+
+    def cut(self, watermark: Mapping[str, int]) -> int:
+        """Forget what was added to ``fifo`` after a :meth:`watermark`, and return how many trajectories that were.
+
+        Nobody else may write to the store meanwhile.
+        """
+        num_forgotten = 0
+        for shard in self._shards:
+            if shard.path.parent.name == "fifo":
+                kept = watermark.get(shard.path.name, 0)
+                num_forgotten += max(0, len(shard.index) - kept)
+                if kept == 0:
+                    shard.delete()
+                elif kept < len(shard.index):
+                    cut_log(shard.path, kept)
+        self.reopen()
+        return num_forgotten
+
+    def reopen(self) -> None:
+        """Read everything again, because somebody else has called :meth:`cut`."""
+        self._shards = []
+        self.refresh()
 
     def _check_schemas(self) -> None:
         for shard in self._shards[1:]:
@@ -225,12 +341,8 @@ class Store:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all committed rows."""
-        return sum(
-            s.num_rows * int(np.dtype(d).itemsize * np.prod(shape, dtype=np.int64))
-            for s in self._shards
-            for d, shape in s.schema.values()
-        )
+        """Bytes of all committed rows and their logs."""
+        return sum(s.num_bytes for s in self._shards)
 
     @property
     def schema(self) -> Schema:
@@ -286,12 +398,31 @@ class Store:
 
     def verify(self) -> list[str]:
         """Return a line for every trajectory whose bytes are not those that were written."""
-        return [
-            f"{shard.path.name}: trajectory at row {commit.row} ({commit.name or commit.env_name}) is altered"
-            for shard in self._shards
-            for commit, intact in shard.verify()
-            if not intact
-        ]
+        problems = []
+        for shard in self._shards:
+            for number, is_intact in shard.verify():
+                if not is_intact:
+                    row, name = shard.index["row"][number], shard.names[number] or shard.env_names[number]
+                    problems.append(f"{shard.path.name}: trajectory at row {row} ({name}) is altered")
+        return problems
+
+
+def _space_left(path: Path, error: OSError) -> str:
+    try:
+        free = shutil.disk_usage(path).free / 1e6
+    except OSError:
+        return str(error)
+    return f"{error.strerror or error} ({free:.0f} MB are free there)"
+
+
+def _schema_of(path: Path) -> Schema | None:
+    """Return the columns of the shards that are there already."""
+    for log in _logs(path):
+        try:
+            return ShardReader(log.parent).schema
+        except ShardGoneError:
+            continue
+    return None
 
 
 def _logs(path: Path) -> list[Path]:

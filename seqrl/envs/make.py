@@ -6,16 +6,18 @@ import functools
 import multiprocessing
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
+from seqrl.envs.faults import RestartingMaker
 from seqrl.envs.vector import BatchedEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
+MakeVectorEnv = Callable[[], "VectorEnv[Any, Any, Any]"]
 
 
 def make_env(
@@ -53,34 +55,72 @@ def names_foreign_module(env_id: str) -> str | None:
     return module if colon and module not in sys.modules else None
 
 
+def make_vector_env(
+    env_id: str, num_envs: int, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()
+) -> VectorEnv[Any, Any, Any]:
+    """Return the native vector environment that is registered for an id.
+
+    Raises:
+        EnvError: If the id has none, is unknown, or refuses the arguments.
+    """
+    load_plugins(plugins)
+    try:
+        return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **dict(kwargs or {}))
+    except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+        hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
+        raise EnvError(
+            f"environment {env_id!r} cannot be made as a native vector: {error}{hint}; "
+            "env.vectorization 'sync' or 'async' works with any environment"
+        ) from error
+
+
 def make_batched_env(
-    makers: MakeEnv | Sequence[MakeEnv],
+    makers: MakeEnv | MakeVectorEnv | Sequence[MakeEnv],
     num_envs: int,
     *,
-    vectorization: Literal["sync", "async"] = "sync",
+    vectorization: Literal["sync", "async", "native"] = "sync",
+    start_method: str = "auto",
+    max_restarts: int = 0,
+    timeout_s: float | None = None,
 ) -> BatchedEnv:
     """Return ``num_envs`` environments behind the one interface.
 
     Args:
-        makers: A callable that makes one environment, one callable per environment, or a callable that makes a
+        makers: A callable that makes one environment; several, which the rows take in turn; or a callable that makes a
             ``gymnasium.vector.VectorEnv`` (natively vectorised; it is used as it is).
         num_envs: How many; a natively vectorised environment brings its own number.
-        vectorization: ``sync`` steps them in this process, ``async`` in one process each.
+        vectorization: ``sync`` steps them in this process, ``async`` in one process each; ``native`` says that
+            ``makers`` makes a vector, which is seen without being told.
+        start_method: How the processes of ``async`` begin: ``auto``, ``forkserver``, ``spawn`` or ``fork``.
+        max_restarts: Failures that are borne: see :mod:`seqrl.envs.faults`. 0 lets the first one through as it is.
+        timeout_s: Longest time of one step of ``async``.
 
     Raises:
-        EnvError: If a list does not have ``num_envs`` entries.
+        EnvError: If there is no maker, or ``native`` was given one that makes a single environment.
     """
-    if callable(makers):
-        first = makers()
-        if isinstance(first, VectorEnv):
-            return BatchedEnv(first)
-        first.close()
-        makers = [makers] * num_envs
-    makers = list(makers)
-    if len(makers) != num_envs:
-        raise EnvError(f"{len(makers)} environments were given for {num_envs} rows")
+    makers = cast("list[MakeEnv]", [makers] if callable(makers) else list(makers))
+    if not makers:
+        raise EnvError("no environment was given")
+    first = makers[0]()
+    if isinstance(first, VectorEnv):
+        rebuild = makers[0] if max_restarts else None
+        return BatchedEnv(first, rebuild=rebuild, max_restarts=max_restarts)  # type: ignore[arg-type]
+    first.close()
+    if vectorization == "native":
+        raise EnvError(f"a native vector environment is needed, and {first} is a single one")
+    rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
+    if max_restarts:
+        rows = [RestartingMaker(maker) for maker in rows]
+    build = functools.partial(_build_vector, rows, vectorization, start_method)
+    if not max_restarts:
+        return BatchedEnv(build(), timeout_s=timeout_s)
+    return BatchedEnv(build(), rebuild=build, max_restarts=max_restarts, timeout_s=timeout_s)
+
+
+def _build_vector(makers: Sequence[MakeEnv], vectorization: str, start_method: str) -> VectorEnv[Any, Any, Any]:
     if vectorization == "sync":
-        return BatchedEnv(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
-    methods = multiprocessing.get_all_start_methods()
-    context = "forkserver" if "forkserver" in methods else "spawn"
-    return BatchedEnv(AsyncVectorEnv(makers, context=context, autoreset_mode=AutoresetMode.SAME_STEP))
+        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    if start_method == "auto":
+        methods = multiprocessing.get_all_start_methods()
+        start_method = "forkserver" if "forkserver" in methods else "spawn"
+    return AsyncVectorEnv(makers, context=start_method, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -41,7 +41,7 @@ class EpisodeMetrics:
         self._known = np.zeros(num_envs, bool)
 
     def add(self, step: TimeStep) -> list[Episode]:
-        """Take one step of all rows, and return the episodes that ended in it."""
+        """Take one step of all rows, and return the episodes that ended in it, without those that a fault cut off."""
         real = ~step.is_first | step.done
         self._total += np.where(real, step.reward, 0.0)
         self._length += real
@@ -50,7 +50,8 @@ class EpisodeMetrics:
         for key, (values, present) in step.log.items():
             for row in np.flatnonzero(present & real):
                 self._log[row][key] = float(values[row])
-        return [self._end(int(row), step.env_name[row]) for row in np.flatnonzero(step.done)]
+        ended = [self._end(int(row), step.env_name[row]) for row in np.flatnonzero(step.done)]
+        return ended if step.fault is None else [e for e in ended if not step.fault[e.row]]
 
     def _end(self, row: int, env_name: str) -> Episode:
         success = bool(self._success[row]) if self._known[row] else None

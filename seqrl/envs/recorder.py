@@ -8,29 +8,39 @@ import numpy as np
 
 from seqrl.core.types import TimeStep, Trajectory
 
+_CAPACITY = 256
+
 
 class Recorder:
     """Collects what a batch of environments does, and hands out each trajectory when its episode ends.
 
+    All rows advance together, so one cursor says where to write, and each row remembers where its piece began.
+
     Args:
         max_steps: Longest stored trajectory; a longer episode is stored in pieces that know what came before
             them. None stores whole episodes.
+        is_staggered: Cut the first piece of row ``e`` of E after ``(e + 1) / E`` of ``max_steps``, so that rows which
+            began together do not all hand out their pieces in the same step.
     """
 
-    def __init__(self, max_steps: int | None = None) -> None:
+    def __init__(self, max_steps: int | None = None, *, is_staggered: bool = False) -> None:
         self._max_steps = max_steps
+        self._is_staggered = is_staggered
         self._buffers: dict[str, np.ndarray] = {}
-        self._length = np.zeros(0, np.int64)
+        self._cursor = 0
 
     def start(self, step: TimeStep) -> None:
-        """Begin with the result of ``reset``; whatever was unfinished is dropped."""
+        """Begin with the result of ``reset``; whatever was unfinished is dropped (see :meth:`cut`)."""
         num_envs = len(step.reward)
-        self._buffers = {}
-        self._length = np.zeros(num_envs, np.int64)
+        self._buffers, self._cursor = {}, 0
+        self._begin = np.zeros(num_envs, np.int64)
         self._start_step = np.zeros(num_envs, np.int64)
         self._active = np.ones(num_envs, bool)
         self._before: list[tuple[Any, float]] = [(None, 0.0)] * num_envs
-        self._write(np.arange(num_envs), _inputs(step.obs, step.action_mask, slice(None)))
+        self._limit = np.full(num_envs, self._max_steps or np.iinfo(np.int64).max)
+        if self._max_steps is not None and self._is_staggered:
+            self._limit = -(-self._max_steps * np.arange(1, num_envs + 1) // num_envs)
+        self._write_inputs(step)
 
     def add(self, actions: np.ndarray, step: TimeStep) -> list[Trajectory]:
         """Take the environments' actions ``(E, ...)`` and the step that they led to; return what was finished."""
@@ -38,83 +48,109 @@ class Recorder:
 
     def add_by_row(self, actions: np.ndarray, step: TimeStep) -> list[tuple[int, Trajectory]]:
         """Do as :meth:`add`, and return each trajectory with its row."""
-        moved = np.flatnonzero(self._active & (~step.is_first | step.done))
-        self._write(
-            moved,
-            {
-                "actions": actions[moved],
-                "rewards": step.reward[moved],
-                "terminated": step.terminated[moved],
-                "truncated": step.truncated[moved],
-            },
-        )
-        self._length[moved] += 1
-        self._write(moved, _inputs(step.final_obs, step.final_action_mask, moved))
-        self._active[moved] = ~step.done[moved]
-        finished = [(int(row), self._trajectory(int(row), step.env_name[row])) for row in moved if step.done[row]]
+        self._write("actions", actions)
+        self._write("rewards", step.reward)
+        self._cursor += 1
+        if self._cursor >= len(self._buffers["rewards"]):
+            self._make_room()
+        self._write_inputs(step)
+        finished: list[tuple[int, Trajectory]] = []
+        if step.fault is not None:
+            finished += self._cut_rows(np.flatnonzero(step.fault & self._active), self._cursor - 1)
+        done = step.done & self._active
+        if done.any():
+            finished += [(int(row), self._ended(int(row), step)) for row in np.flatnonzero(done)]
+            self._active &= ~done
+        if step.is_first.any():
+            self._restart(np.flatnonzero(step.is_first))
         if self._max_steps is not None:
-            full = [r for r in moved if not step.done[r] and self._length[r] >= self._max_steps]
-            finished += [(int(row), self._piece(int(row), step.env_name[row])) for row in full]
-        self._begin(np.flatnonzero(step.is_first), step)
+            full = self._active & (self._cursor - self._begin >= self._limit)
+            finished += [(int(row), self._piece(int(row), step.env_name[row])) for row in np.flatnonzero(full)]
+        self._names = step.env_name
         return finished
 
-    def _begin(self, rows: np.ndarray, step: TimeStep) -> None:
-        self._length[rows] = 0
+    def cut(self) -> list[Trajectory]:
+        """Hand out what is unfinished, as truncated where it stands; call :meth:`start` before going on."""
+        return [trajectory for _, trajectory in self._cut_rows(np.flatnonzero(self._active), self._cursor)]
+
+    def _cut_rows(self, rows: np.ndarray, end: int) -> list[tuple[int, Trajectory]]:
+        """Hand out the transitions of some rows up to input ``end``, truncated there, if there are any."""
+        cut = []
+        for row in map(int, rows):
+            if end > self._begin[row]:
+                trajectory = self._trajectory(row, end, self._names[row])
+                trajectory.truncated[-1] = True
+                cut.append((row, trajectory))
+            self._active[row] = False
+        return cut
+
+    def _restart(self, rows: np.ndarray) -> None:
+        self._begin[rows] = self._cursor
         self._start_step[rows] = 0
         self._active[rows] = True
         for row in rows:
             self._before[row] = (None, 0.0)
-        self._write(rows, _inputs(step.obs, step.action_mask, rows))
 
-    def _write(self, rows: np.ndarray, values: dict[str, np.ndarray]) -> None:
-        """Write one entry per row at the row's current length."""
-        if not len(rows):
-            return
-        position = self._length[rows]
-        for name, value in values.items():
-            buffer = self._buffers.get(name)
-            if buffer is None or position.max() >= buffer.shape[1]:
-                buffer = self._grown(name, buffer, value)
-            buffer[rows, position] = value
+    # ------------------------------------------------------------------------------------------- writing
+    def _write_inputs(self, step: TimeStep) -> None:
+        for key, value in step.obs.items():
+            self._write(f"obs/{key}", value)
+        if step.action_mask is not None:
+            self._write("action_mask", step.action_mask)
 
-    def _grown(self, name: str, old: np.ndarray | None, value: np.ndarray) -> np.ndarray:
-        capacity = 64 if old is None else 2 * old.shape[1]
-        buffer = np.zeros((len(self._length), capacity, *value.shape[1:]), value.dtype)
-        if old is not None:
-            buffer[:, : old.shape[1]] = old
-        self._buffers[name] = buffer
-        return buffer
+    def _write(self, name: str, value: np.ndarray) -> None:
+        buffer = self._buffers.get(name)
+        if buffer is None:
+            capacity = max((len(b) for b in self._buffers.values()), default=_CAPACITY)
+            buffer = self._buffers[name] = np.zeros((capacity, *value.shape), value.dtype)
+        buffer[self._cursor] = value
 
-    def _trajectory(self, row: int, env_name: str) -> Trajectory:
-        steps = int(self._length[row])
+    def _make_room(self) -> None:
+        """Move what is unfinished to the front, into larger buffers if it fills half of them."""
+        first = int(self._begin[self._active].min(initial=self._cursor))
+        live, capacity = self._cursor - first, len(self._buffers["rewards"])
+        for name, buffer in self._buffers.items():
+            target = np.zeros((2 * capacity, *buffer.shape[1:]), buffer.dtype) if 2 * live > capacity else buffer
+            target[:live] = buffer[first : self._cursor].copy()
+            self._buffers[name] = target
+        self._begin -= first
+        self._cursor = live
+
+    # ------------------------------------------------------------------------------------------- reading
+    def _trajectory(self, row: int, end: int, env_name: str) -> Trajectory:
+        """Return the transitions of a row from where its piece began to input ``end``."""
+        begin = int(self._begin[row])
         prev_action, prev_reward = self._before[row]
-        columns: dict[str, Any] = {
-            k: self._buffers[k][row, :steps].copy() for k in ("actions", "rewards", "terminated", "truncated")
-        }
         mask = self._buffers.get("action_mask")
         return Trajectory(
-            action_mask=None if mask is None else mask[row, : steps + 1].copy(),
-            obs={k[4:]: v[row, : steps + 1].copy() for k, v in self._buffers.items() if k.startswith("obs/")},
+            obs={k[4:]: v[begin : end + 1, row].copy() for k, v in self._buffers.items() if k.startswith("obs/")},
+            actions=self._buffers["actions"][begin:end, row].copy(),
+            rewards=self._buffers["rewards"][begin:end, row].copy(),
+            terminated=np.zeros(end - begin, bool),
+            truncated=np.zeros(end - begin, bool),
             env_name=env_name,
             start_step=int(self._start_step[row]),
             prev_action=prev_action,
             prev_reward=prev_reward,
-            **columns,
+            action_mask=None if mask is None else mask[begin : end + 1, row].copy(),
         )
+
+    def _ended(self, row: int, step: TimeStep) -> Trajectory:
+        """Return the trajectory of a row whose episode ended: its last input may have been reset away."""
+        trajectory = self._trajectory(row, self._cursor, step.env_name[row])
+        for name, values in trajectory.obs.items():
+            values[-1] = step.final_obs[name][row]
+        if trajectory.action_mask is not None and step.final_action_mask is not None:
+            trajectory.action_mask[-1] = step.final_action_mask[row]
+        trajectory.terminated[-1] = step.terminated[row]
+        trajectory.truncated[-1] = step.truncated[row]
+        return trajectory
 
     def _piece(self, row: int, env_name: str) -> Trajectory:
         """Hand out the steps so far, and go on with the same episode as a new piece."""
-        piece = self._trajectory(row, env_name)
+        piece = self._trajectory(row, self._cursor, env_name)
         self._before[row] = (piece.actions[-1], float(piece.rewards[-1]))
         self._start_step[row] += len(piece)
-        mask = None if piece.action_mask is None else piece.action_mask[-1:]
-        last = _inputs({k: v[-1:] for k, v in piece.obs.items()}, mask, slice(None))
-        self._length[row] = 0
-        self._write(np.array([row]), last)
+        self._begin[row] = self._cursor
+        self._limit[row] = self._max_steps
         return piece
-
-
-def _inputs(obs: dict[str, np.ndarray], action_mask: np.ndarray | None, rows: Any) -> dict[str, np.ndarray]:
-    """Return the columns that belong to an input, for some rows."""
-    columns = {f"obs/{k}": v[rows] for k, v in obs.items()}
-    return columns if action_mask is None else {**columns, "action_mask": action_mask[rows]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
+from seqrl.envs.faults import FAULT_KEY, RESET_FAULT_KEY, close_by_force, require_finite, step_within
 
 LOG_PREFIX = "log/"
 SUCCESS_KEYS = ("success", "is_success")
@@ -20,17 +23,29 @@ class BatchedEnv:
 
     Args:
         env: Any gymnasium vector environment.
+        rebuild: Makes it anew when it breaks as a whole: a worker process died or hung, a native vector raised.
+        max_restarts: Failures of environments that are borne, of whatever kind; one more is an error.
+        timeout_s: Longest time of one step of an asynchronous vector.
 
     Attributes:
         num_envs: E.
         observation_space: Space of one environment's observation.
         codec: Converts between the environments' actions and the policy's.
+        num_faults: Failures so far.
+        last_fault: What the last one was, in words.
 
     Raises:
         EnvError: If ``env`` is no vector environment, or announces no known autoreset mode.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        *,
+        rebuild: Callable[[], VectorEnv[Any, Any, Any]] | None = None,
+        max_restarts: int = 0,
+        timeout_s: float | None = None,
+    ) -> None:
         if not isinstance(env, VectorEnv):
             raise EnvError(f"expected a gymnasium.vector.VectorEnv, got {type(env).__name__}")
         self.env = env
@@ -42,10 +57,16 @@ class BatchedEnv:
         self._ended = np.zeros(self.num_envs, bool)
         self._step = np.zeros(self.num_envs, np.int64)
         self._info_has_mask = False
+        self._rebuild, self._max_restarts, self._timeout_s = rebuild, max_restarts, timeout_s
+        self._seed: int | None = None
+        self.num_faults = 0
+        self.last_fault = ""
 
     def reset(self, seed: int | None = None) -> TimeStep:
         """Reset every environment; environment ``e`` gets seed ``seed + e``."""
         obs, info = self.env.reset(seed=seed)
+        self._seed = seed
+        self._count_faults(info, RESET_FAULT_KEY)
         self._ended[:] = False
         self._info_has_mask = MASK_KEY in info
         everyone = np.ones(self.num_envs, bool)
@@ -56,7 +77,15 @@ class BatchedEnv:
 
         In the next-step mode the row of an ended environment ignores its action, and answers ``is_first``.
         """
-        obs, reward, terminated, truncated, info = self.env.step(self.codec.decode(actions))
+        try:
+            obs, reward, terminated, truncated, info = step_within(
+                self.env, self.codec.decode(actions), self._timeout_s
+            )
+            require_finite(self._flat(obs), np.asarray(reward))
+        except Exception as error:
+            if self._rebuild is None:
+                raise
+            return self._rebuilt(error)
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         done = terminated | truncated
         final: dict[str, np.ndarray] = {}
@@ -70,9 +99,48 @@ class BatchedEnv:
             elif done.any():
                 final = {k: v.copy() for k, v in self._flat(obs).items()}
                 obs, begin_info = self.env.reset(options={"reset_mask": done.copy()})
-        return self._time_step(
+        fault = self._count_faults(end_info, FAULT_KEY)
+        self._count_faults(begin_info or info, RESET_FAULT_KEY)
+        step = self._time_step(
             self._flat(obs), final, is_first, info, end_info, reward, terminated, truncated, begin_info or info
         )
+        return step if fault is None else replace(step, fault=fault)
+
+    def _count_faults(self, info: dict[str, Any], key: str) -> np.ndarray | None:
+        """Return the rows that an info names as failed, None if there is none."""
+        if key not in info:
+            return None
+        fault = np.asarray(info[f"_{key}"], bool)
+        for row in np.flatnonzero(fault):
+            self._fault(f"environment {self._env_name[row]!r} (row {row})", int(self._step[row]), str(info[key][row]))
+        return fault
+
+    def _fault(self, where: str, step: int, what: str, cause: BaseException | None = None) -> None:
+        """Count a failure.
+
+        Raises:
+            EnvError: If there were too many.
+        """
+        self.num_faults += 1
+        self.last_fault = f"{where} failed at step {step} of its episode: {what}"
+        if self.num_faults > self._max_restarts:
+            raise EnvError(
+                f"{self.last_fault}; that is failure {self.num_faults}, and env.max_restarts is {self._max_restarts}"
+            ) from cause
+
+    def _rebuilt(self, error: Exception) -> TimeStep:
+        """Make the vector anew, and return its first step: every episode is cut off where it stood."""
+        assert self._rebuild is not None
+        row = int(np.argmax(self._step))
+        self._fault(f"the vector of {self._env_name[row]!r}", int(self._step[row]), str(error) or repr(error), error)
+        close_by_force(self.env)
+        self.env = self._rebuild()
+        seed = None if self._seed is None else self._seed + 1_000_003 * self.num_faults
+        obs, info = self.env.reset(seed=seed)
+        self._ended[:] = False
+        everyone = np.ones(self.num_envs, bool)
+        step = self._time_step(self._flat(obs), {}, everyone, info, {}, np.zeros(self.num_envs), ~everyone, ~everyone)
+        return replace(step, truncated=everyone, fault=everyone.copy())
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame per environment."""

@@ -20,6 +20,7 @@ DEBUG = (
     "experiment.logging.every_n_steps=1",
     "experiment.evaluation.episodes=4",
     "experiment.evaluation.num_envs=2",
+    "collect.num_envs=2",
 )
 
 
@@ -32,6 +33,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dataset", help="data file or store, instead of those in train.data")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.seed=2")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    p.add_argument(
+        "--role",
+        choices=("both", "learn", "collect"),
+        default="both",
+        help="collect and learn in turn, or one of the two: a learner and any collectors share a folder",
+    )
     p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     p.add_argument("--debug", action="store_true", help="two tiny epochs, to see that everything works")
@@ -83,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from seqrl.training.experiment import Experiment
 
-    experiment = Experiment.from_config(config, resume=args.resume, overwrite=args.overwrite)
+    experiment = Experiment.from_config(config, role=args.role, resume=args.resume, overwrite=args.overwrite)
     experiment.start()
     experiment.learn()
     return 0

@@ -21,6 +21,14 @@ def format_megabytes(mb: float) -> str:
     return f"{mb / 1000:.3g} GB" if mb >= 1000 else f"{mb:.3g} MB"
 
 
+def format_duration(seconds: float) -> str:
+    """Return seconds as ``45 s``, ``3:20 min`` or ``2:05 h``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60}:{whole % 60:02d} min" if whole < 3600 else f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+
+
 def summary_text(title: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the start-up summary: a title, and groups of aligned facts."""
     width = max((len(k) for facts in groups.values() for k in facts), default=0)
@@ -31,8 +39,17 @@ def summary_text(title: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def evaluation_line(epoch: int, metrics: Mapping[str, float]) -> str:
-    """Return one line on an evaluation or validation: success and return with intervals, held-out loss."""
+def evaluation_line(
+    epoch: int, metrics: Mapping[str, float], *, env_steps: int = 0, left_s: float | None = None
+) -> str:
+    """Return one line on an evaluation or validation: success and return with intervals, held-out loss.
+
+    Args:
+        epoch: Epochs that are done.
+        metrics: Of the evaluation.
+        env_steps: Environment steps so far; 0 is left out.
+        left_s: Seconds that the rest of the run will take; None is left out.
+    """
     parts = []
     if "eval/success_mean" in metrics:
         low, high = (metrics.get(f"eval/success_mean_{end}", math.nan) for end in ("low", "high"))
@@ -45,4 +62,8 @@ def evaluation_line(epoch: int, metrics: Mapping[str, float]) -> str:
         parts.append(f"{metrics['eval/episodes']:.0f} episodes")
     if "valid/total" in metrics:
         parts.append(f"valid loss {metrics['valid/total']:.4g}")
+    if env_steps:
+        parts.append(f"{format_count(env_steps)} env steps")
+    if left_s:
+        parts.append(f"{format_duration(left_s)} left")
     return f"epoch {epoch:>3}  " + "  ".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,10 +15,10 @@ from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import EvaluationSection
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
-from seqrl.envs.make import MakeEnv, make_batched_env
+from seqrl.envs.make import MakeEnv
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
-from seqrl.training.rollouts import AlgoPolicy, evaluate_episodes
+from seqrl.training.rollouts import AlgoPolicy, OnStep, evaluate_episodes
 from seqrl.training.statistics import summarize_episodes
 
 MAX_FRAMES = 400
@@ -29,36 +29,62 @@ class Evaluator:
 
     Args:
         section: How many episodes, over how many environments.
-        make_env: Makes one environment, or a vector of them.
-        vectorization: ``sync`` or ``async``.
+        build: Makes that many parallel environments.
         seed: The run's seed.
+        least: Fewest parallel environments, so that every task has one.
     """
 
-    def __init__(self, section: EvaluationSection, make_env: MakeEnv, vectorization: Any, seed: int) -> None:
+    def __init__(
+        self, section: EvaluationSection, build: Callable[[int], BatchedEnv], seed: int, *, least: int = 1
+    ) -> None:
         self._section = section
-        self._make_env = make_env
+        self._build = build
         self._seed = seed
-        self._vectorization = vectorization
+        self._num_envs = max(min(section.num_envs, section.episodes), least)
         self._env: BatchedEnv | None = None
 
     @property
     def env(self) -> BatchedEnv:
         """The environments, made on first use and again after :meth:`close`."""
         if self._env is None:
-            num_envs = min(self._section.num_envs, self._section.episodes)
-            self._env = make_batched_env(self._make_env, num_envs, vectorization=self._vectorization)
+            self._env = self._build(self._num_envs)
         return self._env
 
-    def evaluate(self, algo: Algo, epoch: int) -> tuple[dict[str, float], list[Episode]]:
-        """Return metrics and episodes of the policy as it is after ``epoch`` epochs."""
+    def evaluate(
+        self,
+        algo: Algo,
+        epoch: int,
+        *,
+        episodes: int | None = None,
+        max_steps: int | None = None,
+        on_step: OnStep | None = None,
+    ) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the policy as it is after ``epoch`` epochs.
+
+        Args:
+            algo: The policy.
+            epoch: With the seed it decides the episodes.
+            episodes: How many; None takes ``section.episodes``, or all that end within ``max_steps`` if that is given.
+            max_steps: Stop after so many steps of each environment; None takes ``section.max_steps_per_env``.
+            on_step: See :func:`seqrl.training.rollouts.evaluate_episodes`.
+
+        Raises:
+            EnvError: If no episode ended.
+        """
+        if episodes is None and max_steps is None:
+            episodes, max_steps = self._section.episodes, self._section.max_steps_per_env
         begin = time.perf_counter()
         with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):
             policy = AlgoPolicy(algo, self.env.num_envs, deterministic=self._section.deterministic)
             seed = integer_seed(self._seed, "eval", "env", epoch)
-            episodes = evaluate_episodes(self.env, policy, self._section.episodes, seed=seed)
-        metrics = summarize_episodes(episodes)
+            ended = evaluate_episodes(self.env, policy, episodes, seed=seed, max_steps=max_steps, on_step=on_step)
+        if not ended:
+            raise EnvError(
+                f"no episode ended within {max_steps} steps of each environment; allow more, or count episodes"
+            )
+        metrics = summarize_episodes(ended)
         metrics["time/evaluation_s"] = time.perf_counter() - begin
-        return metrics, episodes
+        return metrics, ended
 
     def close(self) -> None:
         """Close the environments."""

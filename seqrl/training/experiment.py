@@ -5,37 +5,42 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from seqrl.algo.algo import Algo, algo_factory
-from seqrl.algo.checkpoint import TrainingState, read_checkpoint, resolve_device, save_checkpoint
+from seqrl.algo.checkpoint import read_checkpoint, save_checkpoint
 from seqrl.algo.finite_guard import NonFiniteError
-from seqrl.algo.updater import Updater, make_accelerator
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError, DataError, EnvError, TrainingError
-from seqrl.core.plugins import load_plugins
-from seqrl.core.seeding import seed_everything
-from seqrl.core.spaces import ActionCodec, obs_specs
-from seqrl.data.sequence_dataset import SequenceDataset
-from seqrl.data.store import StoreInfo
-from seqrl.envs.make import MakeEnv, env_maker, names_foreign_module
+from seqrl.core.errors import CheckpointError, EnvError, TrainingError
+from seqrl.core.seeding import integer_seed, seed_everything
+from seqrl.core.types import TimeStep
+from seqrl.data.store import StoreInfo, StoreWriter
 from seqrl.envs.metrics import Episode
-from seqrl.training.console import evaluation_line, format_count, format_megabytes, summary_text
+from seqrl.training.collecting import collect_until_finished, merged, wait_for_data
+from seqrl.training.collector import CollectStats
+from seqrl.training.console import evaluation_line
+from seqrl.training.environments import Makers, build_env
 from seqrl.training.evaluator import Evaluator
-from seqrl.training.host_memory import keep_freed_memory
-from seqrl.training.learner import Learner, predicted_memory
+from seqrl.training.learner import LearnStats
 from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
-from seqrl.training.run_folder import RunFolder, default_name
+from seqrl.training.replay import budget_of
+from seqrl.training.resume import restore, training_state
+from seqrl.training.rollouts import OnStep
 from seqrl.training.run_report import write_run_report
-from seqrl.training.sources import open_data, split_sources, summarize
-from seqrl.training.spaces import agreed_spaces
+from seqrl.training.setup import ExperimentSetup, Progress, Role
+from seqrl.training.summary import start_summary
+from seqrl.training.weights import Publisher, reported_progress
+
+__all__ = ["Experiment", "Progress", "RunStats"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +52,6 @@ BEST_BY = {
 """Measure -> (metric, +1 if more is better)."""
 
 
-@dataclass
-class Progress:
-    """How far a run has come; saved with every checkpoint."""
-
-    epoch: int = 0
-    wall_s: float = 0.0
-
-
 @dataclass(frozen=True)
 class RunStats:
     """What a run came to.
@@ -63,262 +60,190 @@ class RunStats:
         path: The run's folder.
         epochs: Epochs that are done.
         metrics: The last evaluation and validation.
+        env_steps: Transitions taken in training environments.
     """
 
     path: Path
     epochs: int
     metrics: dict[str, float]
+    env_steps: int = 0
 
 
-class Experiment:
-    """Trains one algorithm by one run file.
+class Experiment(ExperimentSetup):
+    """Trains one algorithm by one run file: offline, online, or both; see :class:`ExperimentSetup` for the arguments.
 
-    Args:
-        config: The run file.
-        make_val_env: Makes an environment for evaluation; None takes ``env.id``, else the data's own.
-        dataset: Training windows and, optionally, held-out ones; None opens ``train.data``.
-        resume: Go on with the run that is in the folder.
-        overwrite: Replace the run that is in the folder.
+    An epoch collects, learns, evaluates, saves and publishes; each of these is a method that can be overridden.
     """
 
-    def __init__(
-        self,
-        config: BaseConfig,
-        *,
-        make_val_env: MakeEnv | None = None,
-        dataset: tuple[SequenceDataset, SequenceDataset | None] | None = None,
-        resume: bool = False,
-        overwrite: bool = False,
-    ) -> None:
-        self.config = config
-        self.progress = Progress()
+    def __init__(self, config: BaseConfig, **options: Any) -> None:
+        super().__init__(config, **options)
         self.metrics: dict[str, float] = {}
         self.metrics_epoch = -1
         self.best: dict[str, float] = {}
-        self.warnings: list[str] = []
-        self.evaluator: Evaluator | None = None
         self.loggers: list[MetricsLogger] = []
-        self._given_env = make_val_env
-        self._given_dataset = dataset
-        self._resume, self._overwrite = resume, overwrite
-        self._data_summary: dict[str, float] = {}
+        self._publisher: Publisher | None = None
+        self._started = time.perf_counter()
+        self._epochs_before = 0
 
     @classmethod
-    def from_config(cls, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> Experiment:
+    def from_config(
+        cls, config: BaseConfig, *, role: Role = "both", resume: bool = False, overwrite: bool = False
+    ) -> Experiment:
         """Return the experiment that a run file describes."""
-        return cls(config, resume=resume, overwrite=overwrite)
+        return cls(config, role=role, resume=resume, overwrite=overwrite)
 
-    # ------------------------------------------------------------------------------------------- set-up
     def start(self) -> None:
         """Open the data, make the run's folder, build everything, and say what is about to happen.
 
         Raises:
             SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
         """
-        config = self.config
-        load_plugins(config.plugins)
-        if config.train.num_threads is not None:
-            torch.set_num_threads(config.train.num_threads)
-        self.device = resolve_device(config.train.device)
-        if self.device.type == "cpu":
-            keep_freed_memory()
-        self.accelerator = make_accelerator(self.device, precision=config.train.precision)
-        if self.accelerator.num_processes > 1:
-            self.device = self.accelerator.device
-        with self.accelerator.main_process_first():
-            train, valid = self._datasets()
-        self.info: StoreInfo = train.sources[0].store.info
-        self.make_env = self._find_env()
-        for dataset in (train, valid):
-            if dataset is not None:
-                dataset.use_categories(self.info.action_space)
-        seed_everything(config.train.seed)  # the same networks on every rank
-        self.algo: Algo = self._build_algo()
-        without = [s.store.info for s in train.sources if not s.store.info.has_next_obs]
-        if self.algo.needs_next_obs and without:
-            raise DataError(
-                f"{config.algo_name} bootstraps from the last observation, which {without[0].source} does not have "
-                "(next_obs); use bc, or write next_obs"
-            )
-        self.algo.updater = Updater(
-            self.algo,
-            self.accelerator,
-            accumulate_batches=config.train.accumulate_batches,
-            on_nonfinite=config.train.on_nonfinite,
-            is_compiled=config.train.compile,
-        )
-        self.learner = Learner(self.algo, config.train, train, valid, rank=self.accelerator.process_index)
-        if self.accelerator.is_main_process:
-            self._start_main_process()
-        elif self._resume:
-            self.folder = RunFolder(self._run_path(), config, resume=True)
+        self._prepare()
+        if self.role == "collect":
+            return
         if self._resume:
-            self._load_training_state()
-
-    def _start_main_process(self) -> None:
-        config = self.config
-        if self.make_env is not None and config.experiment.evaluation.enabled:
-            section = config.experiment.evaluation
-            self.evaluator = Evaluator(section, self.make_env, config.env.vectorization, config.train.seed)
-        self.folder = RunFolder(self._run_path(), config, resume=self._resume, overwrite=self._overwrite)
-        logger.info("%s", self._summary())
-
-    def _run_path(self) -> Path:
-        name = self.config.experiment.name or default_name(self.config, self.env_id)
-        return Path(self.config.experiment.output_dir).expanduser() / name
-
-    def _datasets(self) -> tuple[SequenceDataset, SequenceDataset | None]:
-        if self._given_dataset is not None:
-            return self._given_dataset
-        train = self.config.train
-        stores = open_data(self.config)
-        self._data_summary = summarize(stores)
-        options: dict[str, Any] = {
-            "padding": train.window_padding,
-            "sample_by": train.sample_by,
-            "keys": self.config.observation.keys,
-        }
-        chosen, held_out = split_sources(self.config, stores)
-        valid = SequenceDataset(held_out, train.window_steps, **options) if held_out else None
-        return SequenceDataset(chosen, train.window_steps, **options), valid
-
-    def _build_algo(self) -> Algo:
-        info = self.info
-        return algo_factory(
-            self.config.algo_name,
-            self.config,
-            obs_specs(info.observation_space),
-            ActionCodec(info.action_space).dim,
-            self.device,
-            info.action_space,
-        )
-
-    def _find_env(self) -> MakeEnv | None:
-        """Return what makes evaluation environments; None, with a warning, if only the data names one that fails."""
-        if self._given_env is not None:
-            return self._given_env
-        if not (env_id := self.env_id):
-            self.warn("neither env.id nor the data names an environment, so nothing will be evaluated")
-            return None
-        env, max_steps = self.config.env, self.config.experiment.evaluation.max_steps
-        kwargs = {**self.env_kwargs, **env.eval_kwargs}
-        maker = env_maker(env_id, kwargs, max_episode_steps=max_steps, plugins=self.config.plugins)
-        try:
-            if env.id is None and (module := names_foreign_module(env_id)):
-                raise EnvError(f"{env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
-            made = maker()
-        except EnvError as error:
-            if env.id is not None or env.kwargs or env.eval_kwargs:
-                raise
-            self.warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
-            return None
-        try:
-            self.info = agreed_spaces(self.info, made.observation_space, made.action_space, env_id)
-        finally:
-            made.close()
-        return maker
-
-    @property
-    def env_id(self) -> str | None:
-        """The environment of the run file, else the data's own."""
-        return self.config.env.id or self.info.env_id
-
-    @property
-    def env_kwargs(self) -> dict[str, Any]:
-        """Arguments of the environment, without those for evaluation only."""
-        own = self.config.env.kwargs
-        return own if self.config.env.id else {**self.info.env_kwargs, **own}
-
-    def _summary(self) -> str:
-        config, algo, train = self.config, self.algo, self.config.train
-        learned = sum(p.numel() for p in algo.nets.parameters())
-        batch = self.learner.dataset.batch(train.batch_size, seed=train.seed, path=("summary",))
-        memory = predicted_memory(algo, batch, train.prefetch_batches)
-        data, steps = self._data_summary, train.num_epochs * train.steps_per_epoch
-        seen = steps * train.batch_size * train.window_steps * self.accelerator.num_processes
-        groups = {
-            "run": {"folder": str(self.folder.path), "seed": str(train.seed), "device": str(self.device)},
-            "policy": {
-                "algorithm": config.algo_name,
-                "memory": str(getattr(getattr(config.algo, "sequence_encoder", None), "type", "-")),
-                "parameters": format_count(learned),
-                "observations": ", ".join(f"{k} {list(s.shape)}" for k, s in algo.obs.items()),
-                "actions": str(self.info.action_space),
-            },
-            "data": {
-                "trajectories": f"{self.learner.dataset.num_trajectories} train, "
-                f"{self.learner.valid.num_trajectories if self.learner.valid else 0} held out",
-                "transitions": format_count(self.learner.dataset.num_transitions),
-                "on disk": format_megabytes(data.get("megabytes", 0.0)) + ", memory-mapped",
-                "mean return": f"{data.get('mean_return', float('nan')):.4g}",
-            },
-            "plan": {
-                "gradient steps": f"{steps} ({train.num_epochs} epochs of {train.steps_per_epoch})",
-                "batch": f"{train.batch_size} windows of {train.window_steps}",
-                "passes over data": f"{seen / max(self.learner.dataset.num_transitions, 1):.3g}",
-                "memory": f"{format_megabytes(sum(memory.values()))} predicted: weights and optimiser "
-                f"{format_megabytes(memory['weights_mb'])}, activations {format_megabytes(memory['activations_mb'])}, "
-                f"batches {format_megabytes(memory['batches_mb'])}",
-            },
-        }
-        return summary_text(f"seqrl {config.algo_name}", groups)
+            restore(self, read_checkpoint(self.folder.path))
+        if self.accelerator.is_main_process:
+            logger.info("%s", start_summary(self))
 
     # ---------------------------------------------------------------------------------------- the run
     def learn(self) -> RunStats:
-        """Train to the end, and write the report.
+        """Train to the end, and write the report; in the role ``collect``, collect until the learner has ended.
 
         Raises:
             TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``; the last two batches lie
                 in the run's folder then.
         """
-        self._open_loggers()
+        self._started, self._epochs_before = time.perf_counter(), self.progress.epoch
         try:
-            if self.progress.epoch == 0:
-                self._evaluate_and_log()
-            for epoch in range(self.progress.epoch, self.config.train.num_epochs):
-                self.learn_epoch(epoch)
-                self.progress.epoch = epoch + 1
-                self.end_of_epoch()
-            self._report()
+            if self.role == "collect":
+                collect_until_finished(self)
+            else:
+                self._learn()
         finally:
-            for metrics_logger in self.loggers:
-                metrics_logger.close()
-            self.loggers.clear()
-            if self.evaluator is not None:
-                self.evaluator.close()
-        return RunStats(
-            self.folder.path if self.accelerator.is_main_process else Path(), self.progress.epoch, self.metrics
-        )
+            self.close()
+        path = self.folder.path if self.accelerator.is_main_process else Path()
+        return RunStats(path, self.progress.epoch, self.metrics, self.progress.num_env_steps)
 
-    def learn_epoch(self, epoch: int) -> None:
-        """Take one epoch's gradient steps."""
-        section = self.config.experiment.logging
+    def _learn(self) -> None:
+        self._open_loggers()
+        if self.role == "learn" and self.accelerator.is_main_process:
+            self._publisher = Publisher(self.folder.path)
+        self.publish()
+        if self.progress.epoch == 0:
+            self._evaluate_and_log()
+        for epoch in range(self.progress.epoch, self.config.train.num_epochs):
+            self.run_epoch(epoch)
+        if self.config.train.steps_per_epoch and not self.num_steps:
+            self.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
+        self._report()
+        if self._publisher is not None:
+            self._publisher.finish()
+
+    def run_epoch(self, epoch: int) -> None:
+        """Collect, learn, evaluate, save and publish: the same path in every epoch."""
+        train, collect = self.config.train, self.config.collect
         begin = time.perf_counter()
-        seed_everything(self.config.train.seed, self.accelerator.process_index, epoch)
-        with self._progress_bar(epoch) as bar:
+        collected = self.collect_epoch(epoch) if self.collector and epoch >= collect.start_epoch else None
+        is_ready = self.refresh_data(epoch)
+        learned = None
+        if is_ready and epoch >= train.start_epoch and train.steps_per_epoch:
+            learned = self.learn_epoch(epoch)
+        self.progress.epoch = epoch + 1
+        self._log(self._epoch_metrics(collected, learned, time.perf_counter() - begin), self.num_steps)
+        self.end_of_epoch()
+
+    def collect_epoch(self, epoch: int) -> CollectStats:
+        """Act in the training environments, and add what happens to the replay."""
+        assert self.collector is not None
+        collector, begin = self.collector, time.perf_counter()
+        total = self.config.collect.steps_per_epoch * collector.env.num_envs
+        with self._progress_bar(f"epoch {epoch + 1} collect", total, " steps") as bar:
+
+            def on_step(num: int, stats: CollectStats) -> None:
+                bar.update(num)
+                if bar.n % (50 * num) == 0:
+                    bar.set_postfix_str(stats.shares(time.perf_counter() - begin), refresh=False)
+
+            stats = merged(gather_object([collector.collect(epoch, on_step)]))
+        self.progress.env_steps += stats.env_steps
+        self.progress.num_episodes += len(stats.episodes)
+        self.progress.num_faults += stats.num_faults
+        if stats.num_faults:
+            self.warn(f"epoch {epoch + 1}: {stats.num_faults} failures of environments; the last: {stats.last_fault}")
+        return stats
+
+    def refresh_data(self, epoch: int) -> bool:
+        """Keep the replay within its budget, and tell the same on every process: whether there is enough to learn."""
+        dataset = self.learner.dataset
+        self.accelerator.wait_for_everyone()
+        if self.replay is not None and self.accelerator.is_main_process:
+            self.replay.refresh()
+            self.replay.evict(budget_of(self.config.collect.replay))
+        self.accelerator.wait_for_everyone()
+        dataset.refresh(epoch)
+        if self.role == "learn":
+            wait_for_data(self, epoch)
+            self.progress.env_steps = Counter()
+            for report in reported_progress(self.folder.path):
+                self.progress.env_steps += Counter(report["env_steps"])
+        return all(gather_object([dataset.is_ready]))
+
+    def learn_epoch(self, epoch: int) -> LearnStats:
+        """Take one epoch's gradient steps."""
+        seed_everything(self.config.train.seed, self.rank, epoch)
+        with self._progress_bar(f"epoch {epoch + 1} learn", self.config.train.steps_per_epoch, " updates") as bar:
 
             def on_log(numbers: Any, step: int) -> None:
                 self._log(numbers, step)
                 bar.set_postfix_str(f"loss {numbers['loss/total']:.4g}", refresh=False)
 
             try:
-                speed = self.learner.learn_epoch(
-                    epoch, log_every=section.every_n_steps, on_log=on_log, on_step=lambda _: bar.update()
+                return self.learner.learn_epoch(
+                    epoch,
+                    log_every=self.config.experiment.logging.every_n_steps,
+                    on_log=on_log,
+                    on_step=lambda _: bar.update(),
                 )
             except NonFiniteError as error:
                 raise TrainingError(f"{error}; {self._dump_batches(error)}") from error
-        self.progress.wall_s += time.perf_counter() - begin
-        self._log({**speed, "time/wall_s": self.progress.wall_s}, self.num_steps)
 
     def end_of_epoch(self) -> None:
-        """Evaluate if it is time, and save: the same path in every epoch."""
-        epoch, last = self.progress.epoch, self.progress.epoch == self.config.train.num_epochs
-        if last or epoch % self.config.experiment.evaluation.every_n_epochs == 0:
+        """Evaluate and save if it is time, and publish."""
+        epoch, section = self.progress.epoch, self.config.experiment
+        is_last = epoch == self.config.train.num_epochs
+        if is_last or epoch % section.evaluation.every_n_epochs == 0:
             self._evaluate_and_log()
-        if self.accelerator.is_main_process:
+        kept = section.save.every_n_epochs
+        if is_last or epoch % section.save.last_every_n_epochs == 0 or (kept and epoch % kept == 0):
             self.save()
+        self.publish()
         self.accelerator.wait_for_everyone()
 
+    def publish(self) -> None:
+        """Give the weights to the collectors."""
+        if self._publisher is not None:
+            self._publisher.publish(self.algo.serialize(), self.progress.epoch)
+
+    def _epoch_metrics(
+        self, collected: CollectStats | None, learned: LearnStats | None, elapsed: float
+    ) -> dict[str, float]:
+        """Return what an epoch came to: data, speed, and where its time went."""
+        out = self.learner.dataset.metrics()
+        if collected is not None and self.collector is not None:
+            out |= collected.metrics(self.collector.exploration)
+            spent = collected.env_s + collected.policy_s + collected.record_s
+            out["time/env_steps_per_s"] = collected.num_steps / max(spent, 1e-9)
+            for part in ("env", "policy", "record"):
+                out[f"time/{part}_share"] = getattr(collected, f"{part}_s") / elapsed
+        if learned is not None:
+            out["time/gradient_steps_per_s"] = learned.num_steps / learned.learn_s
+            out["time/learn_share"] = (learned.learn_s - learned.wait_s) / elapsed
+            out["time/data_wait_share"] = learned.wait_s / elapsed
+            out["optim/skipped_steps"] = float(learned.num_skipped)
+        return out
+
+    # -------------------------------------------------------------------------------------- evaluation
     def evaluate_val(self) -> tuple[dict[str, float], list[Episode]]:
         """Return metrics and episodes of the current policy in the evaluation environments.
 
@@ -329,20 +254,59 @@ class Experiment:
             raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
         return self.evaluator.evaluate(self.algo, self.progress.epoch)
 
-    def evaluate_test(self, make_env: MakeEnv, episodes: int | None = None) -> tuple[dict[str, float], list[Episode]]:
-        """Return metrics and episodes of the current policy in another environment."""
+    def evaluate_test(
+        self,
+        make_env: Makers,
+        episodes: int | None = None,
+        *,
+        timesteps: int | None = None,
+        render: bool = False,
+        save_trajs_to: str | Path | None = None,
+    ) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the current policy in other environments.
+
+        Args:
+            make_env: Makes one environment, or a list of such callables.
+            episodes: How many; by default, and without ``timesteps``, as many as the run's evaluations.
+            timesteps: Stop after so many steps of each environment, whatever has ended by then.
+            render: Call ``render`` after each step.
+            save_trajs_to: Store to which everything is added, protected, for other runs to train on.
+
+        Raises:
+            EnvError: If no episode ended.
+        """
+        if episodes is None and timesteps is None:
+            episodes = self.config.experiment.evaluation.episodes
         section = self.config.experiment.evaluation.model_copy()
-        section.episodes = episodes or section.episodes
-        evaluator = Evaluator(section, make_env, self.config.env.vectorization, self.config.train.seed)
+        section.episodes = episodes or section.num_envs
+        evaluator = Evaluator(
+            section,
+            lambda num_envs: build_env(make_env, num_envs, self.config.env),
+            integer_seed(self.config.train.seed, "test"),
+            least=1 if callable(make_env) else len(make_env),
+        )
+        hooks: list[OnStep] = []
+        writer: StoreWriter | None = None
         try:
-            return evaluator.evaluate(self.algo, self.progress.epoch)
+            env = evaluator.env
+            if render:
+                hooks.append(lambda _actions, _step: (env.render(), None)[1])
+            if save_trajs_to is not None:
+                info = StoreInfo(env.observation_space, env.codec.space, source=f"{self.config.algo_name} policy")
+                writer = StoreWriter(Path(save_trajs_to).expanduser(), info)
+                hooks.append(recording(env.codec.decode, writer))
+
+            def on_step(actions: np.ndarray | None, step: TimeStep) -> None:
+                for hook in hooks:
+                    hook(actions, step)
+
+            return evaluator.evaluate(
+                self.algo, self.progress.epoch, episodes=episodes, max_steps=timesteps, on_step=on_step
+            )
         finally:
             evaluator.close()
-
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps so far."""
-        return self.algo.updater.num_steps
+            if writer is not None:
+                writer.close()
 
     def _evaluate_and_log(self) -> None:
         if not self.accelerator.is_main_process:
@@ -352,15 +316,38 @@ class Experiment:
         if metrics:
             self.metrics, self.metrics_epoch = metrics, self.progress.epoch
             self._log(metrics, self.num_steps)
-            logger.info("%s", evaluation_line(self.progress.epoch, metrics))
+            done = self.progress.epoch - self._epochs_before
+            left = self.config.train.num_epochs - self.progress.epoch
+            spent = time.perf_counter() - self._started
+            line = evaluation_line(
+                self.progress.epoch,
+                metrics,
+                env_steps=self.progress.num_env_steps,
+                left_s=spent / done * left if done else None,
+            )
+            logger.info("%s", line)
 
     # -------------------------------------------------------------------------------------- save, load
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps so far."""
+        return self.algo.updater.num_steps
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the run so far, over all its parts."""
+        return self.progress.wall_s + time.perf_counter() - self._started
+
     def save(self) -> None:
         """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names."""
+        state = training_state(self)
+        if not self.accelerator.is_main_process:
+            return
         epoch, section = self.progress.epoch, self.config.experiment.save
         path = self.folder.checkpoint(epoch)
         is_measured = self.metrics_epoch == epoch
         improved = self._improved() if is_measured else []
+        state.values["best"] = self.best
         save_checkpoint(
             path,
             self.algo,
@@ -368,7 +355,7 @@ class Experiment:
             self.info.action_space,
             env={"id": self.env_id, "kwargs": self.env_kwargs} if self.env_id else {},
             metrics={k: v for k, v in self.metrics.items() if np.isfinite(v)} if is_measured else {},
-            training_state=self._training_state(),
+            training_state=state,
         )
         for measure in improved:
             self.folder.point(f"best_{measure}", path)
@@ -386,64 +373,73 @@ class Experiment:
                 improved.append(measure)
         return improved
 
-    def _training_state(self) -> TrainingState:
-        values = {
-            "epoch": self.progress.epoch,
-            "wall_s": self.progress.wall_s,
-            "num_steps": self.num_steps,
-            "best": self.best,
-            "num_threads": torch.get_num_threads(),
-            "num_processes": self.accelerator.num_processes,
-            "data": self._data_fingerprint(),
-        }
-        return TrainingState(self.algo.updater.state_tensors(), values)
+    def load_checkpoint(self, epoch: int, *, resume_training_state: bool = True) -> None:
+        """Go back to an epoch of this run that was kept (``experiment.save.every_n_epochs``).
 
-    def _data_fingerprint(self) -> list[int]:
-        """Return what must not change between the parts of a run: batches are functions of it."""
-        dataset = self.learner.dataset
-        return [dataset.num_trajectories, dataset.num_transitions]
+        Args:
+            epoch: Epochs that were done then.
+            resume_training_state: Restore optimiser and counters too; else the weights only.
 
-    def _load_training_state(self) -> None:
-        checkpoint = read_checkpoint(self.folder.path)
-        state = checkpoint.training_state()
-        now = {"num_processes": self.accelerator.num_processes, "data": self._data_fingerprint()}
-        for name, value in now.items():
-            if state.values[name] != value:
-                raise ConfigError(f"cannot resume {self.folder.path}: {name} was {state.values[name]}, now {value}")
+        Raises:
+            CheckpointError: If there is no checkpoint of that epoch.
+        """
+        self.load_checkpoint_from_path(self.folder.checkpoint(epoch), resume_training_state=resume_training_state)
+
+    def load_checkpoint_from_path(self, path: str | Path, *, resume_training_state: bool = False) -> None:
+        """Take the weights, or the whole training state, of any checkpoint whose networks fit.
+
+        Raises:
+            CheckpointError: If it is missing, damaged, or of other networks.
+        """
+        checkpoint = read_checkpoint(path)
+        if resume_training_state:
+            restore(self, checkpoint)
+            return
         self.algo.deserialize(checkpoint.tensors("model.safetensors"))
-        self.algo.updater.load_state(state.optimizer, state.values["num_steps"])
-        self.algo.on_checkpoint_loaded(is_resume=True)
-        self.progress = Progress(state.values["epoch"], state.values["wall_s"])
-        self.best = dict(state.values["best"])
-        self.metrics, self.metrics_epoch = dict(checkpoint.card["metrics"]), self.progress.epoch
-        if self.config.train.num_threads is None:
-            torch.set_num_threads(state.values["num_threads"])
-        logger.info("resuming after epoch %d, gradient step %d", self.progress.epoch, self.num_steps)
+        self.algo.on_checkpoint_loaded(is_resume=False)
+
+    def delete_replay(self) -> None:
+        """Delete everything that the run has collected; protected data stays.
+
+        Raises:
+            CheckpointError: If the run has no replay.
+        """
+        if self.replay is None:
+            raise CheckpointError("this run has no replay")
+        if self.collector is not None:
+            self.collector.cut_off()
+        if self._writer is not None:
+            self._writer.close()
+        self.replay.cut({})
 
     # ------------------------------------------------------------------------------------ logs, report
     def _open_loggers(self) -> None:
         if not self.accelerator.is_main_process:
             return
-        step = self.num_steps if self._resume else None
-        self.loggers.append(JsonlLogger(self.folder.metrics, step))
+        is_new = self.progress.epoch == 0
+        step, epoch = (None, None) if is_new else (self.num_steps, self.progress.epoch)
+        self.loggers.append(JsonlLogger(self.folder.metrics, step, epoch))
         if self.config.experiment.logging.tensorboard:
             self.loggers.append(TensorBoardLogger(self.folder.path / "tb", step))
 
     def _log(self, numbers: dict[str, float], step: int) -> None:
+        if not self.loggers:
+            return
+        progress = self.progress
+        axes = {
+            "progress/epoch": float(progress.epoch),
+            "progress/env_steps": float(progress.num_env_steps),
+            "time/wall_s": self.wall_s,
+        }
+        if len(progress.env_steps) > 1:
+            axes |= {f"progress/env_steps/{name}": float(n) for name, n in sorted(progress.env_steps.items())}
         for metrics_logger in self.loggers:
-            metrics_logger.log(numbers, step)
+            metrics_logger.log({**numbers, **axes}, step)
 
-    def warn(self, text: str) -> None:
-        """Log a warning, and keep it for the report."""
-        self.warnings.append(text)
-        logger.warning("%s", text)
-
-    def _progress_bar(self, epoch: int) -> Any:
-        train, shown = self.config.train, self.config.experiment.logging.progress_bar
+    def _progress_bar(self, text: str, total: int, unit: str) -> Any:
+        shown = self.config.experiment.logging.progress_bar
         quiet = not (shown and self.accelerator.is_main_process and sys.stderr.isatty())
-        return tqdm(
-            total=train.steps_per_epoch, desc=f"epoch {epoch + 1}/{train.num_epochs}", disable=quiet, leave=False
-        )
+        return tqdm(total=total, desc=text, unit=unit, unit_scale=True, disable=quiet, leave=False)
 
     def _dump_batches(self, error: NonFiniteError) -> str:
         if not self.accelerator.is_main_process:
@@ -461,3 +457,28 @@ class Experiment:
         if self.accelerator.is_main_process and self.config.experiment.report.enabled:
             file = write_run_report(self)
             logger.info("report: %s", file)
+
+    def close(self) -> None:
+        """Close environments, files and loggers."""
+        for metrics_logger in self.loggers:
+            metrics_logger.close()
+        self.loggers.clear()
+        for closable in (self.evaluator, self.collector, self._writer):
+            if closable is not None:
+                closable.close()
+
+
+def recording(decode: Callable[[np.ndarray], np.ndarray], writer: StoreWriter) -> OnStep:
+    """Return a hook for :func:`seqrl.training.rollouts.evaluate_episodes` that stores whole episodes."""
+    from seqrl.envs.recorder import Recorder
+
+    recorder = Recorder()
+
+    def record(actions: np.ndarray | None, step: TimeStep) -> None:
+        if actions is None:
+            recorder.start(step)
+            return
+        for trajectory in recorder.add(decode(actions), step):
+            writer.append(trajectory)
+
+    return record

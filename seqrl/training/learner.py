@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import TrainSection
 from seqrl.core.seeding import integer_seed
-from seqrl.core.tensors import SeqBatch
+from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.data.dataset import TrainingDataset
 from seqrl.data.prefetch import prefetched
-from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.training.evaluator import evaluation_mode
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class LearnStats:
+    """What one epoch of learning came to.
+
+    Attributes:
+        num_steps: Gradient steps.
+        learn_s: Seconds, all together.
+        wait_s: Seconds of these in which no batch was there.
+        num_skipped: Updates suppressed so far because they were not finite.
+    """
+
+    num_steps: int
+    learn_s: float
+    wait_s: float
+    num_skipped: int
 
 
 class Learner:
@@ -35,8 +54,8 @@ class Learner:
         self,
         algo: Algo,
         train: TrainSection,
-        dataset: SequenceDataset,
-        valid: SequenceDataset | None = None,
+        dataset: TrainingDataset,
+        valid: TrainingDataset | None = None,
         *,
         rank: int = 0,
     ) -> None:
@@ -47,7 +66,7 @@ class Learner:
         self._rank = rank
         self._valid_batches: list[SeqBatch] = []
 
-    def learn_epoch(self, epoch: int, *, log_every: int, on_log: OnLog, on_step: OnProgress) -> dict[str, float]:
+    def learn_epoch(self, epoch: int, *, log_every: int, on_log: OnLog, on_step: OnProgress) -> LearnStats:
         """Take the gradient steps of one epoch; return its speed.
 
         Args:
@@ -83,12 +102,7 @@ class Learner:
             algo.wants_metrics = True
         updater.guard.check(wait=True)
         algo.on_epoch_end(epoch)
-        elapsed = time.perf_counter() - begin
-        return {
-            "time/gradient_steps_per_s": self._train.steps_per_epoch / elapsed,
-            "time/data_wait_share": waited / elapsed,
-            "optim/skipped_steps": float(updater.guard.num_skipped),
-        }
+        return LearnStats(self._train.steps_per_epoch, time.perf_counter() - begin, waited, updater.guard.num_skipped)
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
         return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k))
@@ -117,11 +131,52 @@ class Learner:
         return {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
 
 
-def predicted_memory(algo: Algo, batch: SeqBatch, num_ahead: int) -> dict[str, float]:
-    """Return megabytes of weights (with gradients and optimiser), of batches, and of activations kept for backward.
+def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
+    """Return a batch of zeros of the size that training will use."""
+    num, steps = train.batch_size, train.window_steps
+    inputs = SeqInputs(
+        obs={
+            k: torch.zeros(num, steps + 1, *s.shape, dtype=getattr(torch, _torch_dtype(s.dtype)))
+            for k, s in algo.obs.items()
+        },
+        prev_action=torch.zeros(num, steps + 1, algo.codec.dim),
+        prev_reward=torch.zeros(num, steps + 1),
+        step=torch.arange(steps + 1).expand(num, -1).clone(),
+    )
+    return SeqBatch(
+        inputs=inputs,
+        actions=torch.from_numpy(algo.codec.random(np.random.default_rng(0), num * steps)).reshape(num, steps, -1),
+        rewards=torch.zeros(num, steps),
+        terminated=torch.zeros(num, steps, dtype=torch.bool),
+        truncated=torch.zeros(num, steps, dtype=torch.bool),
+        mask=torch.ones(num, steps, dtype=torch.bool),
+    )
 
-    The activations are those of one real forward pass on ``batch``; nothing is changed by it.
+
+def _torch_dtype(name: str) -> str:
+    return {"float64": "float32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}.get(name, name)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What training will take.
+
+    Attributes:
+        weights_mb: Weights, gradients, optimiser.
+        batches_mb: Batches that are ready or in use.
+        activations_mb: What one step keeps for its backward pass.
+        step_s: Seconds of one gradient step: three times the forward pass that was timed.
     """
+
+    weights_mb: float
+    batches_mb: float
+    activations_mb: float
+    step_s: float
+
+
+def predict_cost(algo: Algo, train: TrainSection) -> Prediction:
+    """Return what training will take, by forward passes on a blank batch; nothing is changed by them."""
+    batch = blank_batch(algo, train)
     weights = sum(p.numel() * p.element_size() for p in algo.nets.parameters())
     seen: dict[int, int] = {}
 
@@ -131,17 +186,19 @@ def predicted_memory(algo: Algo, batch: SeqBatch, num_ahead: int) -> dict[str, f
         return tensor.detach()  # the tensor itself would make a cycle that nothing frees
 
     devices = [algo.device] if algo.device.type == "cuda" else []
-    with (
-        torch.random.fork_rng(devices),
-        algo.updater.autocast(),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t),
-    ):
-        algo.compute_losses(algo.process_batch_for_training(batch))
+    processed = algo.process_batch_for_training(batch)
+    with torch.random.fork_rng(devices), algo.updater.autocast():
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            algo.compute_losses(processed)
+        begin = time.perf_counter()
+        float(algo.compute_losses(processed).total.detach())  # waits for the device
+        forward_s = time.perf_counter() - begin
     owned = {p.untyped_storage().data_ptr() for p in algo.nets.parameters()}
     sizes: list[int] = []
     batch.map(lambda x: sizes.append(x.numel() * x.element_size()) or x)  # type: ignore[func-returns-value]
-    return {
-        "weights_mb": 4 * weights / 1e6,
-        "batches_mb": sum(sizes) * (num_ahead + 2) / 1e6,
-        "activations_mb": sum(n for pointer, n in seen.items() if pointer not in owned) / 1e6,
-    }
+    return Prediction(
+        weights_mb=4 * weights / 1e6,
+        batches_mb=sum(sizes) * (train.prefetch_batches + 2) / 1e6,
+        activations_mb=sum(n for pointer, n in seen.items() if pointer not in owned) / 1e6,
+        step_s=3 * forward_s * train.accumulate_batches,
+    )

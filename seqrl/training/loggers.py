@@ -27,10 +27,13 @@ class JsonlLogger:
     Args:
         file: Appended to.
         resume_step: Lines of later steps are cut off first; None begins an empty file.
+        resume_epoch: So are lines of later epochs.
     """
 
-    def __init__(self, file: Path, resume_step: int | None) -> None:
+    def __init__(self, file: Path, resume_step: int | None, resume_epoch: int | None = None) -> None:
         kept = [] if resume_step is None else [r for r in read_metrics(file) if r["step"] <= resume_step]
+        if resume_epoch is not None:
+            kept = [r for r in kept if (r.get("progress/epoch") or 0) <= resume_epoch]
         write_atomic(file, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115
 

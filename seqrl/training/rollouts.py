@@ -12,6 +12,7 @@ from seqrl.algo.algo import Algo
 from seqrl.core.seeding import generator
 from seqrl.core.types import TimeStep, Trajectory
 from seqrl.envs.experts import make_expert
+from seqrl.envs.exploration import Exploration
 from seqrl.envs.metrics import Episode, EpisodeMetrics
 from seqrl.envs.recorder import Recorder
 from seqrl.envs.vector import BatchedEnv
@@ -27,15 +28,31 @@ class StepPolicy(Protocol):
 
 
 class AlgoPolicy:
-    """An algorithm as a :class:`StepPolicy`."""
+    """An algorithm as a :class:`StepPolicy`.
 
-    def __init__(self, algo: Algo, num_envs: int, *, deterministic: bool) -> None:
+    Args:
+        algo: Gives the actions.
+        num_envs: How many rows.
+        deterministic: Act greedily rather than by sampling.
+        exploration: Disturbs the actions, in training environments.
+    """
+
+    def __init__(
+        self, algo: Algo, num_envs: int, *, deterministic: bool, exploration: Exploration | None = None
+    ) -> None:
         self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic)
+        self._exploration = exploration
 
     def __call__(self, step: TimeStep) -> np.ndarray:
         """Forget the rows that begin, then act."""
         self._vector.reset(step.is_first)
-        return self._vector.act(step.obs, step.reward, action_mask=step.action_mask)
+        actions = self._vector.act(step.obs, step.reward, action_mask=step.action_mask)
+        if self._exploration is None:
+            return actions
+        executed = self._exploration(actions, step)
+        if executed is not actions:
+            self._vector.note_executed(executed)
+        return executed
 
 
 class ScriptedPolicy:
@@ -129,7 +146,7 @@ class EpisodeCollector:
             return
         recorded = self._recorder.add_by_row(self._codec.decode(actions), step)
         self.trajectories += [trajectory for row, trajectory in recorded if self._quota[row] > 0]
-        self._quota -= step.done
+        self._quota -= _whole(step)
 
     def taken(self) -> list[Trajectory]:
         """Return what has been recorded, and forget it."""
@@ -143,31 +160,42 @@ class EpisodeCollector:
 
 
 def evaluate_episodes(
-    env: BatchedEnv, policy: StepPolicy, num_episodes: int, *, seed: int, on_step: OnStep | None = None
+    env: BatchedEnv,
+    policy: StepPolicy,
+    num_episodes: int | None,
+    *,
+    seed: int,
+    on_step: OnStep | None = None,
+    max_steps: int | None = None,
 ) -> list[Episode]:
     """Return the results of ``num_episodes`` episodes, the first ones of each row, in the order of rows and time.
 
     Args:
         env: Where.
         policy: Who.
-        num_episodes: How many.
+        num_episodes: How many; None takes all that end within ``max_steps``.
         seed: Of the environments.
         on_step: Called with the policy's actions (None at first) and the time step that they led to.
+        max_steps: Stop after so many steps of each environment; favours short episodes.
     """
     metrics = EpisodeMetrics(env.num_envs)
-    quota = row_quota(num_episodes, env.num_envs)
+    quota = row_quota(num_episodes if num_episodes is not None else np.iinfo(np.int64).max // 2, env.num_envs)
     episodes: list[Episode] = []
-    for actions, step in play(env, policy, seed=seed):
+    for number, (actions, step) in enumerate(play(env, policy, seed=seed)):
         if on_step is not None:
             on_step(actions, step)
-        if actions is None:
-            continue
-        ended = metrics.add(step)
-        episodes += [e for e in ended if quota[e.row] > 0]
-        quota -= step.done
-        if (quota <= 0).all():
+        if actions is not None:
+            ended = metrics.add(step)
+            episodes += [e for e in ended if quota[e.row] > 0]
+            quota -= _whole(step)
+        if (quota <= 0).all() or number == max_steps:
             break
     return sorted(episodes, key=lambda e: e.row)
+
+
+def _whole(step: TimeStep) -> np.ndarray:
+    """Return the rows whose episode ended by itself, not by a fault."""
+    return step.done if step.fault is None else step.done & ~step.fault
 
 
 def row_quota(num_episodes: int, num_rows: int) -> np.ndarray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,21 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import write_json
 
-CHANGEABLE_ON_RESUME = ("experiment", "plugins", "train.num_epochs", "train.prefetch_batches", "train.device")
+logger = logging.getLogger(__name__)
+
+CHANGEABLE_ON_RESUME = (
+    "experiment",
+    "plugins",
+    "train.num_epochs",
+    "train.prefetch_batches",
+    "train.device",
+    "env.vectorization",
+    "env.start_method",
+    "env.max_restarts",
+    "env.timeout_s",
+)
+MUST_FIT = ("algo_name", "algo.", "observation.", "train.window_steps")
+"""What a collector's config shares with its learner's."""
 
 
 def default_name(config: BaseConfig, task: str | None) -> str:
@@ -38,9 +54,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
-        self.path = path
-        self.checkpoints = path / "checkpoints"
-        self.metrics = path / "metrics.jsonl"
+        self._set_paths(path)
         if resume:
             self._check_resumable(config)
         elif path.exists() and not path.is_dir():
@@ -49,6 +63,18 @@ class RunFolder:
             self._clear(overwrite)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_json(path / "config.json", config.to_json())
+
+    @classmethod
+    def at(cls, path: Path) -> RunFolder:
+        """Return the folder of a run that another process has opened; nothing is written."""
+        folder = cls.__new__(cls)
+        folder._set_paths(path)
+        return folder
+
+    def _set_paths(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
 
     def _clear(self, overwrite: bool) -> None:
         if not overwrite:
@@ -105,6 +131,31 @@ class RunFolder:
             match = re.fullmatch(r"epoch_(\d+)", folder.name)
             if match and folder.name not in named and not (keep_every and int(match[1]) % keep_every == 0):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> RunFolder:
+    """Return the folder of the run that a learner has begun, or will begin soon.
+
+    Raises:
+        ConfigError: If there is none after ``timeout_s``, or if its policy is another one.
+    """
+    end = time.monotonic() + timeout_s
+    file = path / "config.json"
+    while not (file.is_file() and (path / "published" / "weights.safetensors").is_file()):
+        if time.monotonic() > end:
+            raise ConfigError(f"no learner has published weights in {path} within {timeout_s:.0f} s")
+        if end - time.monotonic() > timeout_s - 0.1:
+            logger.info("waiting for a learner in %s", path)
+        time.sleep(0.1)
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    lines = [
+        f"  {name}  is {old!r} there, and {new!r} here"
+        for name, old, new in differences(saved, config.to_json())
+        if name.startswith(MUST_FIT)
+    ]
+    if lines:
+        raise ConfigError(f"cannot collect for {path} with another policy:\n" + "\n".join(lines))
+    return RunFolder.at(path)
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:

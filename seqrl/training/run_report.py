@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqrl.training.charts import gif_bytes
-from seqrl.training.console import format_count
+from seqrl.training.console import format_count, format_duration
 from seqrl.training.evaluator import record_animation
 from seqrl.training.loggers import read_metrics
 from seqrl.training.report import Report, write_report
@@ -46,14 +46,18 @@ def _facts(experiment: Experiment) -> dict[str, str]:
     if "eval/return_mean" in metrics:
         facts["mean return"] = f"{metrics['eval/return_mean']:.4g}"
     facts["gradient steps"] = format_count(experiment.num_steps)
-    facts["training time"] = f"{experiment.progress.wall_s:.0f} s"
+    if experiment.progress.num_env_steps:
+        facts["environment steps"] = format_count(experiment.progress.num_env_steps)
+    facts["wall time"] = format_duration(experiment.wall_s)
     facts["parameters"] = format_count(sum(p.numel() for p in experiment.algo.nets.parameters()))
     return facts
 
 
 def _animation(experiment: Experiment) -> tuple[bytes | None, str]:
     """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
-    num_episodes, maker = experiment.config.experiment.report.animation_episodes, experiment.make_env
+    num_episodes, maker = experiment.config.experiment.report.animation_episodes, experiment.eval_makers
+    if isinstance(maker, list):
+        maker = maker[0]
     enabled = experiment.config.experiment.evaluation.enabled
     if not (num_episodes and enabled and isinstance(maker, functools.partial)):
         return None, ""

@@ -14,9 +14,11 @@ from seqrl.configs.sections.run import DataSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.seeding import integer_seed
 from seqrl.data.ingest import cached_store, open_store
-from seqrl.data.sequence_dataset import Source, split_by_episode
+from seqrl.data.mixture import Source
+from seqrl.data.sequence_dataset import split_by_episode
 from seqrl.data.store import Store, StoreInfo, StoreWriter
 from seqrl.envs.make import env_maker
+from seqrl.training.replay import build_relabeler
 from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
 from seqrl.version import __version__
 
@@ -29,12 +31,12 @@ def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:
     """Return the store of every entry of ``train.data``.
 
     Raises:
-        ConfigError: If there is no entry.
+        ConfigError: If there is no entry, nothing is collected, and there is something to learn.
     """
-    if not config.train.data:
+    if not config.train.data and not config.collect.steps_per_epoch and config.train.steps_per_epoch:
         raise ConfigError(
-            "train.data: is required: a list of {'path': FILE} or {'scripted': ENV_ID}, "
-            "or --dataset FILE on the command line"
+            "train.data: is required: a list of {'path': FILE} or {'scripted': ENV_ID}, or --dataset FILE on the "
+            "command line; to learn online set collect.steps_per_epoch, to evaluate only train.steps_per_epoch=0"
         )
     return [(section, _open(section, config)) for section in config.train.data]
 
@@ -79,7 +81,17 @@ def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int
 def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> tuple[list[Source], list[Source]]:
     """Return the training and validation sources, split by episode."""
     train, valid = [], []
+    names: list[str] = []
     for section, store in stores:
+        label = section.scripted or Path(section.path or "data").stem
+        names.append(label if label not in names else f"{label}_{len(names)}")
+        options: dict[str, Any] = {
+            "weight": section.weight,
+            "initial_weight": section.initial_weight,
+            "anneal_epochs": section.anneal_epochs,
+            "relabeler": build_relabeler(section),
+            "name": names[-1].split("/")[-1],
+        }
         chosen, held_out = split_by_episode(
             store,
             config.train.valid_fraction,
@@ -87,9 +99,9 @@ def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -
             train_key=section.filter_key,
             valid_key=section.valid_filter_key,
         )
-        train.append(Source(store, chosen, section.weight))
+        train.append(Source(store, chosen, **options))
         if len(held_out):
-            valid.append(Source(store, held_out, section.weight))
+            valid.append(Source(store, held_out, **{**options, "initial_weight": None, "anneal_epochs": 0}))
     return train, valid
 
 

@@ -4,11 +4,21 @@ import inspect
 
 import pytest
 
-import seqrl.algo  # noqa: F401  (registers everything)
+import seqrl.algo
+import seqrl.configs.sections.relabel
+import seqrl.data.relabel
+import seqrl.envs.exploration  # noqa: F401  (the four register everything)
 from seqrl.configs import config_factory, get_all_registered_configs, read_config_values, template_names
-from seqrl.core.registry import DISTRIBUTIONS, FILTERS, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
+from seqrl.core.registry import (
+    DISTRIBUTIONS,
+    EXPLORATIONS,
+    FILTERS,
+    RELABELERS,
+    SEQUENCE_ENCODERS,
+    TIMESTEP_ENCODERS,
+)
 
-REGISTRIES = (DISTRIBUTIONS, FILTERS, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS)
+REGISTRIES = (DISTRIBUTIONS, EXPLORATIONS, FILTERS, RELABELERS, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS)
 COMPONENTS = [(registry, name) for registry in REGISTRIES for name in registry.names() if name != "auto"]
 LINKED = {"window_steps"}
 """Section fields that are null by default because they follow another key."""
@@ -19,9 +29,10 @@ def test_section_matches_component(registry, name):
     section, component = registry.sections[name], registry.get(name)
     parameters = inspect.signature(component).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    required = {k for k, f in section.model_fields.items() if f.is_required()}
     fields = {k: f.default for k, f in section.model_fields.items() if k != "type" and k not in LINKED}
-    assert fields == options
-    assert section().type == name
+    assert fields | dict.fromkeys(required, inspect.Parameter.empty) == options
+    assert section(**dict.fromkeys(required, 1)).type == name
     assert section.__doc__
     assert all(f.description for k, f in section.model_fields.items() if k != "type")
 

@@ -209,20 +209,23 @@ def test_the_last_frame_of_an_episode_is_shown():
 
 
 def test_predicting_memory_leaks_none():
-    from seqrl.training.learner import predicted_memory
+    from seqrl.training.learner import predict_cost
 
-    algo, batch = small_algo(), random_batch(ACTION_SPACES["discrete"])
+    algo = small_algo()
+    train = algo.config.train
 
     def live():
         gc.collect()
         return sum(type(o) in (torch.Tensor, torch.nn.Parameter) for o in gc.get_objects())
 
-    first = predicted_memory(algo, batch, 2)
+    first = predict_cost(algo, train)
     before = live()
     for _ in range(3):
-        assert predicted_memory(algo, batch, 2) == first
+        again = predict_cost(algo, train)
+        assert (again.weights_mb, again.activations_mb) == (first.weights_mb, first.activations_mb)
     assert live() <= before
-    assert first["activations_mb"] > 0
+    assert first.activations_mb > 0
+    assert first.step_s > 0
 
 
 def test_two_updaters_in_one_process_do_not_disturb_each_other():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+import seqrl.configs.sections.relabel  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.exploration import EpsilonGreedySection
 from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
-from seqrl.core.registry import TIMESTEP_ENCODERS
+from seqrl.core.registry import EXPLORATIONS, RELABELERS, TIMESTEP_ENCODERS
 
 
 class LoggingSection(Section):
@@ -23,6 +25,9 @@ class SaveSection(Section):
     """Which checkpoints are kept; ``last`` always is."""
 
     every_n_epochs: PositiveInt | None = Field(None, description="Keep one checkpoint per n epochs; null keeps none.")
+    last_every_n_epochs: PositiveInt = Field(
+        1, description="Epochs between two moves of 'last', from which a run resumes; the final epoch always has one."
+    )
     best: list[Literal["valid_loss", "return", "success"]] = Field(
         ["success", "return", "valid_loss"],
         description="Keep the best by these measures, where they exist, as best_<measure>.",
@@ -37,6 +42,9 @@ class EvaluationSection(Section):
     episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
     num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
     deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
+    max_steps_per_env: PositiveInt | None = Field(
+        None, description="Stop an evaluation after so many steps of each environment, with the episodes ended by then."
+    )
     max_steps: PositiveInt | None = Field(
         None, description="Cut an episode after so many steps; needed only where the environment sets no limit."
     )
@@ -62,16 +70,48 @@ class ExperimentSection(Section):
     report: ReportSection = ReportSection()
 
 
+class TaskSection(Section):
+    """One of several environments."""
+
+    id: str | None = Field(None, description="gymnasium id; null takes env.id.")
+    kwargs: dict[str, Any] = Field({}, description="Arguments over those of env.kwargs.")
+
+
 class EnvSection(Section):
     """The environment: any gymnasium id. Offline training may leave it out, and then goes without evaluation."""
 
     id: str | None = Field(None, description="gymnasium id, or 'module:Env-v0'; null takes the data's own.")
     kwargs: dict[str, Any] = Field({}, description="Arguments of gymnasium.make.")
     eval_kwargs: dict[str, Any] = Field({}, description="Arguments added in evaluation.")
-    vectorization: Literal["sync", "async"] = Field("sync", description="One process, or one process per environment.")
+    tasks: list[TaskSection] = Field([], description="Several environments of the same spaces; rows take them in turn.")
+    vectorization: Literal["sync", "async", "native"] = Field(
+        "sync", description="One process, one process per environment, or the environment's own vector."
+    )
+    start_method: Literal["auto", "forkserver", "spawn", "fork"] = Field(
+        "auto", description="How the processes of 'async' begin; auto is forkserver, or spawn where there is none."
+    )
+    max_restarts: NonNegativeInt = Field(
+        10, description="Failures of environments that are borne, each by making it anew; then the run stops."
+    )
+    timeout_s: PositiveFloat = Field(300.0, description="Longest time of one step of 'async', in seconds.")
 
 
-class DataSection(Section):
+class SourceSection(Section):
+    """What every source of trajectories has."""
+
+    weight: PositiveFloat = Field(1.0, description="Share of this source among all, before normalisation.")
+    initial_weight: NonNegativeFloat | None = Field(
+        None, description="Weight at first; null is 0 where anneal_epochs is positive."
+    )
+    anneal_epochs: NonNegativeInt = Field(
+        0, description="Epochs, from when the source first has enough data, until its weight is reached."
+    )
+    relabel: Annotated[Section | None, Component(RELABELERS)] = Field(
+        None, description="What changes the trajectories when they are drawn."
+    )
+
+
+class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
     path: str | None = Field(None, description="A robomimic HDF5 file, or a seqrl store.")
@@ -89,13 +129,47 @@ class DataSection(Section):
     dones_mean: Literal["terminated", "truncated"] = Field(
         "terminated", description="What a 1 in robomimic's 'dones' says about the task."
     )
-    weight: PositiveFloat = Field(1.0, description="Share of this source among all, before normalisation.")
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:
         if (self.path is None) == (self.scripted is None):
             raise ValueError("give exactly one of 'path' and 'scripted'")
         return self
+
+
+class ReplaySection(SourceSection):
+    """What is collected, on disk. Whole files are deleted, oldest first, when a limit is exceeded."""
+
+    path: str | None = Field(
+        None, description="Store to add to, which other runs may share; null is replay/ in the run's folder."
+    )
+    max_gb: PositiveFloat | None = Field(None, description="Most gigabytes on disk; null is no limit.")
+    max_transitions: PositiveInt | None = Field(None, description="Most transitions; null is no limit.")
+    max_trajectories: PositiveInt | None = Field(None, description="Most trajectories; null is no limit.")
+    min_transitions: NonNegativeInt = Field(0, description="Transitions before learning begins.")
+    min_trajectories: PositiveInt = Field(1, description="Trajectories before learning begins.")
+
+
+class CollectSection(Section):
+    """Acting in training environments between the epochs of learning."""
+
+    steps_per_epoch: NonNegativeInt = Field(
+        0, description="Steps of each environment per epoch; 0 collects nothing (offline)."
+    )
+    num_envs: PositiveInt = Field(12, description="Environments stepped at once, by each process.")
+    start_epoch: NonNegativeInt = Field(0, description="First epoch that collects.")
+    deterministic: bool = Field(False, description="Act greedily, before exploration, rather than by sampling.")
+    reset_every_n_epochs: PositiveInt | None = Field(
+        None, description="Epochs after which unfinished episodes are cut off and all environments reset."
+    )
+    trajectory_steps: PositiveInt | None = Field(
+        None, description="Longest stored trajectory; longer episodes are stored in pieces. null stores whole ones."
+    )
+    stagger_trajectories: bool = Field(
+        True, description="Cut each environment's first piece at another length, so that they do not end together."
+    )
+    exploration: Annotated[Section, Component(EXPLORATIONS)] = EpsilonGreedySection()
+    replay: ReplaySection = ReplaySection()
 
 
 class TrainSection(Section):
@@ -114,8 +188,10 @@ class TrainSection(Section):
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
     num_epochs: PositiveInt = Field(100, description="Epochs.")
-    steps_per_epoch: PositiveInt = Field(500, description="Gradient steps per epoch.")
+    steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
+    start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
+    init_from: str | None = Field(None, description="Checkpoint whose weights the run begins with.")
     seed: NonNegativeInt = Field(0, description="Feeds every generator of the run.")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="Mixed precision of the forward pass.")
     compile: bool = Field(

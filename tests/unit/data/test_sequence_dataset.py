@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
-from seqrl.data import SequenceDataset, Source, Store, StoreInfo, StoreWriter
+from seqrl.data import Budget, SequenceDataset, Source, Store, StoreInfo, StoreWriter
 from seqrl.data.sequence_dataset import split_by_episode
 
 NUM_ACTIONS = 4
@@ -68,7 +68,7 @@ def make_trajectory(number, steps, space, *, start_step=0, **changes):
 
 
 def write(path, trajectories, space, names=None, **info):
-    with StoreWriter(path, StoreInfo(spaces.Dict({}), space, **info), shard_bytes=1) as writer:
+    with StoreWriter(path, StoreInfo(spaces.Dict({}), space, **info), budget=Budget(num_bytes=16)) as writer:
         for i, trajectory in enumerate(trajectories):
             writer.append(trajectory, names[i] if names else f"demo_{i}")
     return Store(path)

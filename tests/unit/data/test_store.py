@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
-from seqrl.data import Store, StoreInfo, StoreWriter
+from seqrl.data import Budget, Store, StoreInfo, StoreWriter
 
 INFO = StoreInfo(
     spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (2,), np.float32)}),
@@ -133,7 +133,7 @@ def test_minimal_trajectory_has_no_optional_columns(tmp_path):
 def test_num_bytes_counts_committed_rows(tmp_path):
     store = Store(write(tmp_path / "s", plain(3), plain(1)))
     per_row = 2 * 4 + 2 * 4 + 4 + 1 + 1
-    assert store.num_bytes == (4 + 2) * per_row
+    assert store.num_bytes == (4 + 2) * per_row + only_log(tmp_path / "s").stat().st_size
 
 
 @pytest.mark.parametrize("key", ["a/b", "..", "with space", "é", "a%2Fb", ".hidden"])
@@ -196,7 +196,7 @@ def test_store_without_trajectories(tmp_path):
 
 def test_gather_takes_windows_across_shards(tmp_path):
     written = [rich(steps, seed) for seed, steps in enumerate((5, 3, 7))]
-    store = Store(write(tmp_path / "s", *written, info=RICH_INFO, shard_bytes=1))
+    store = Store(write(tmp_path / "s", *written, info=RICH_INFO, budget=Budget(num_bytes=16)))
     by_name = {t.env_name: t for t in written}
     numbers = np.array([2, 0, 1, 0])
     offsets = np.array([[0, 1, 2], [1, 1, 3], [3, 0, 2], [2, 3, 3]])
@@ -216,9 +216,12 @@ def test_what_was_read_can_be_written_to(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------- shards
-def test_shards_roll_at_their_size(tmp_path):
-    size = 4 * (8 + 8 + 4 + 1 + 1)
-    path = write(tmp_path / "s", *[plain(3, i) for i in range(5)], shard_bytes=2 * size)
+@pytest.mark.parametrize(
+    "budget", [Budget(num_bytes=16 * 300), Budget(transitions=16 * 5), Budget(trajectories=16 * 2)]
+)
+def test_shards_roll_at_a_sixteenth_of_the_budget(tmp_path, budget):
+    """One trajectory of 3 transitions takes 88 bytes and a log line of about 110."""
+    path = write(tmp_path / "s", *[plain(3, i) for i in range(5)], budget=budget)
     lines = sorted(len((s / "commits.jsonl").read_text().splitlines()) for s in shards(path))
     assert lines == [1, 2, 2]
     assert len(Store(path)) == 5
@@ -226,23 +229,24 @@ def test_shards_roll_at_their_size(tmp_path):
 
 def test_trajectories_are_numbered_as_they_were_appended(tmp_path):
     """Otherwise the same file, ingested twice, would give two different trainings under one seed."""
-    path = write(tmp_path / "s", *[plain(3, i) for i in range(8)], shard_bytes=1)
+    path = write(tmp_path / "s", *[plain(3, i) for i in range(8)], budget=Budget(num_bytes=16))
     assert Store(path).names == [f"demo_{i}" for i in range(8)]
 
 
-def test_numbers_of_known_trajectories_do_not_change_on_refresh(tmp_path):
-    """A dataset keeps numbers; they must go on to mean the same trajectories."""
+def test_what_is_appended_meanwhile_is_seen_from_the_next_refresh_on(tmp_path):
+    """Until then the numbers mean what they meant; after it they count the shards from the oldest on."""
     path = tmp_path / "s"
     writers = [StoreWriter(path, INFO) for _ in range(3)]
     for i, writer in enumerate(writers):
         writer.append(plain(i + 1))
     store = Store(path)
-    before = store.length.tolist()
     for i, writer in enumerate(writers):
         writer.append(plain(i + 11))
+    assert store.length.tolist() == [1, 2, 3]
+    assert [len(t) for t in store.trajectories()] == [1, 2, 3]
     store.refresh()
-    assert sorted(store.length.tolist()) == [1, 2, 3, 11, 12, 13]
-    assert store.length[:3].tolist() == before
+    assert store.length.tolist() == [1, 11, 2, 12, 3, 13]
+    assert [len(t) for t in store.trajectories()] == store.length.tolist()
     for writer in writers:
         writer.close()
 
@@ -345,7 +349,7 @@ def test_an_append_that_failed_half_way_spoils_nothing_after_it(tmp_path, monkey
     with StoreWriter(path, INFO) as writer:
         writer.append(plain(3, 1.0))
         monkeypatch.setattr(zlib, "crc32", fail_in_the_second_column)
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(DataError, match=r"cannot take the next trajectory: disk full"):
             writer.append(plain(3, 2.0))
         writer.append(plain(3, 3.0))
     store = Store(path)

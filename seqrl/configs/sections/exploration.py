@@ -1,0 +1,46 @@
+"""Sections of exploration: how the actions of training environments are disturbed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from seqrl.configs.section import Section
+from seqrl.core.registry import EXPLORATIONS
+
+
+@EXPLORATIONS.register_section("epsilon_greedy")
+class EpsilonGreedySection(Section):
+    """A random action with probability epsilon; continuous actions get noise of that standard deviation."""
+
+    type: Literal["epsilon_greedy"] = "epsilon_greedy"
+    start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon at first.")
+    end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon in the end.")
+    anneal_steps: PositiveInt = Field(1_000_000, description="Steps of one environment until the end is reached.")
+    randomize: bool = Field(
+        True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
+    )
+
+
+@EXPLORATIONS.register_section("bilevel")
+class BilevelSection(Section):
+    """Epsilon also falls within each rollout: explore first, then use what was found (for meta-RL)."""
+
+    type: Literal["bilevel"] = "bilevel"
+    rollout_steps: PositiveInt = Field(description="Steps within a rollout over which epsilon falls.")
+    start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon of a rollout's first step, at first.")
+    end: float = Field(0.05, ge=0.0, le=1.0, description="The same in the end.")
+    late_start: float = Field(0.8, ge=0.0, le=1.0, description="Epsilon after rollout_steps, at first.")
+    late_end: float = Field(0.01, ge=0.0, le=1.0, description="The same in the end.")
+    anneal_steps: PositiveInt = Field(1_000_000, description="Steps of one environment until the end is reached.")
+    randomize: bool = Field(
+        True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
+    )
+
+
+@EXPLORATIONS.register_section("none")
+class NoExplorationSection(Section):
+    """The policy's own actions."""
+
+    type: Literal["none"] = "none"

@@ -1,0 +1,186 @@
+"""Exploration: what disturbs the actions of training environments, all rows at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from seqrl.core.registry import EXPLORATIONS
+from seqrl.core.spaces import ActionCodec
+from seqrl.core.types import TimeStep
+
+
+class Exploration(ABC):
+    """Replaces the policy's actions with probability epsilon, or adds noise of standard deviation epsilon.
+
+    A subclass says epsilon for each row; register it with ``EXPLORATIONS.register(name)``, and its keyword-only
+    arguments are the keys of ``collect.exploration``.
+
+    Args:
+        codec: Of the actions.
+        num_envs: E.
+        seed: Of all its draws.
+        randomize: Multiply epsilon by a factor that each environment draws from [0, 1) at every reset.
+
+    Attributes:
+        num_steps: ``(E,)`` int64, steps that each environment has taken in training so far.
+        factor: ``(E,)`` in [0, 1).
+        epsilon: ``(E,)``, of the last actions.
+    """
+
+    def __init__(self, codec: ActionCodec, num_envs: int, seed: np.random.SeedSequence, *, randomize: bool = True):
+        self.codec = codec
+        self.num_envs = num_envs
+        self.randomize = randomize
+        self.num_steps = np.zeros(num_envs, np.int64)
+        self.factor = np.ones(num_envs)
+        self.epsilon = np.zeros(num_envs)
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+
+    @abstractmethod
+    def schedule(self, step: TimeStep) -> np.ndarray:
+        """Return the largest epsilon ``(E,)`` of each row, before its factor.
+
+        Args:
+            step: What the environments are in: observations, steps of the episode, task names.
+        """
+
+    def __call__(self, actions: np.ndarray, step: TimeStep) -> np.ndarray:
+        """Return the actions ``(E, A)`` to execute, legal by the action mask; ``actions`` stay as they are."""
+        if self.randomize and step.is_first.any():
+            self.factor[step.is_first] = self._rng.random(int(step.is_first.sum()))
+        self.epsilon = self.schedule(step) * self.factor
+        self._count(step)
+        if self.codec.kind == "continuous":
+            noise = self._rng.standard_normal(actions.shape, np.float32)
+            noisy = np.clip(actions + self.epsilon[:, None].astype(np.float32) * noise, -1.0, 1.0)
+            return self.codec.executed(noisy)
+        is_random = self._rng.random(self.num_envs) < self.epsilon
+        if not is_random.any():
+            return actions
+        mask = None if step.action_mask is None else step.action_mask[is_random]
+        chosen: np.ndarray = actions.copy()
+        chosen[is_random] = self.codec.random(self._rng, int(is_random.sum()), mask)
+        return chosen
+
+    def _count(self, step: TimeStep) -> None:
+        self.num_steps += ~(step.done & ~step.is_first)  # an environment that ended and waits ignores its action
+
+    def annealed(self, start: float, end: float, anneal_steps: int) -> np.ndarray:
+        """Return ``(E,)``: from ``start`` to ``end``, linear in each environment's steps, then ``end``."""
+        share: np.ndarray = np.minimum(self.num_steps / anneal_steps, 1.0)
+        epsilon: np.ndarray = start + (end - start) * share
+        return epsilon
+
+    def state(self) -> dict[str, Any]:
+        """Return counters and generator, as JSON values."""
+        return {
+            "num_steps": self.num_steps.tolist(),
+            "factor": self.factor.tolist(),
+            "generator": self._rng.bit_generator.state,
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` gave; with another number of environments, only how far the schedule has come."""
+        steps = state["num_steps"]
+        if len(steps) == self.num_envs:
+            self.num_steps[:], self.factor[:] = steps, state["factor"]
+            self._rng.bit_generator.state = state["generator"]
+        else:
+            self.num_steps[:] = int(np.mean(steps))
+
+
+@EXPLORATIONS.register("epsilon_greedy")
+class EpsilonGreedy(Exploration):
+    """A random action with probability epsilon; continuous actions get noise of that standard deviation.
+
+    Args:
+        codec: Of the actions.
+        num_envs: E.
+        seed: Of all its draws.
+        start: Epsilon at first.
+        end: Epsilon in the end.
+        anneal_steps: Steps of one environment until the end is reached.
+        randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
+    """
+
+    def __init__(
+        self,
+        codec: ActionCodec,
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        start: float = 1.0,
+        end: float = 0.05,
+        anneal_steps: int = 1_000_000,
+        randomize: bool = True,
+    ) -> None:
+        super().__init__(codec, num_envs, seed, randomize=randomize)
+        self._start, self._end, self._anneal_steps = start, end, anneal_steps
+
+    def schedule(self, step: TimeStep) -> np.ndarray:
+        """Fall with the steps of each environment."""
+        return self.annealed(self._start, self._end, self._anneal_steps)
+
+
+@EXPLORATIONS.register("bilevel")
+class Bilevel(Exploration):
+    """Epsilon also falls within each rollout: explore first, then use what was found (AMAGO, arXiv 2310.09971).
+
+    Args:
+        codec: Of the actions.
+        num_envs: E.
+        seed: Of all its draws.
+        rollout_steps: Steps within a rollout over which epsilon falls.
+        start: Epsilon of a rollout's first step, at first.
+        end: The same in the end.
+        late_start: Epsilon after ``rollout_steps``, at first.
+        late_end: The same in the end.
+        anneal_steps: Steps of one environment until the end is reached.
+        randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
+    """
+
+    def __init__(
+        self,
+        codec: ActionCodec,
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        rollout_steps: int,
+        start: float = 1.0,
+        end: float = 0.05,
+        late_start: float = 0.8,
+        late_end: float = 0.01,
+        anneal_steps: int = 1_000_000,
+        randomize: bool = True,
+    ) -> None:
+        super().__init__(codec, num_envs, seed, randomize=randomize)
+        self._rollout_steps = rollout_steps
+        self._levels = ((start, end), (late_start, late_end))
+        self._anneal_steps = anneal_steps
+
+    def schedule(self, step: TimeStep) -> np.ndarray:
+        """Fall with the steps of each environment, and with those of the rollout."""
+        first, last = (self.annealed(*level, self._anneal_steps) for level in self._levels)
+        share: np.ndarray = np.minimum(step.step / self._rollout_steps, 1.0)
+        epsilon: np.ndarray = first + (last - first) * share
+        return epsilon
+
+
+@EXPLORATIONS.register("none")
+class NoExploration(Exploration):
+    """The policy's own actions."""
+
+    def __init__(self, codec: ActionCodec, num_envs: int, seed: np.random.SeedSequence) -> None:
+        super().__init__(codec, num_envs, seed, randomize=False)
+
+    def __call__(self, actions: np.ndarray, step: TimeStep) -> np.ndarray:
+        """Return the actions as they are."""
+        self._count(step)
+        return actions
+
+    def schedule(self, step: TimeStep) -> np.ndarray:
+        """Never explore."""
+        return np.zeros(self.num_envs)

@@ -1,0 +1,172 @@
+"""Environments that fail: one that raises is made anew on the spot, a vector that breaks is rebuilt."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
+
+from seqrl.core.errors import EnvError
+
+FAULT_KEY = "seqrl/fault"
+"""Info entry: what an environment raised in a step, after which it was made anew."""
+RESET_FAULT_KEY = "seqrl/reset_fault"
+"""Info entry: what an environment raised in a reset, after which it was made anew and reset."""
+
+_RESET_TRIES = 3
+_SEED_STRIDE = 1_000_003
+
+
+class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Makes its environment anew when it raises or returns a number that is not finite.
+
+    The failed step ends the episode as truncated, with the last good observation and the reason in
+    ``info["seqrl/fault"]``, so that whoever records can leave the step out.
+
+    Args:
+        make: Makes the environment; called again after each failure.
+    """
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+        super().__init__(make())
+        self._make = make
+        self._last_obs: Any = None
+        self._seed: int | None = None
+        self._num_restarts = 0
+        self._is_fresh = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset; an environment that fails in it is made anew, three times in a row at most."""
+        if seed is not None:
+            self._seed, self._num_restarts, self._is_fresh = seed, 0, False
+        faults: list[str] = []
+        while True:
+            if self._is_fresh and self._seed is not None:
+                seed = self._seed + _SEED_STRIDE * self._num_restarts  # not the episodes of the one that failed
+            try:
+                obs, info = self.env.reset(seed=seed, options=options)
+                _require_finite(obs, 0.0)
+                break
+            except Exception as error:
+                faults.append(f"{_text(error)} in reset")
+                if len(faults) == _RESET_TRIES:
+                    raise EnvError(
+                        f"the environment failed in reset {_RESET_TRIES} times in a row: {faults[-1]}"
+                    ) from error
+                self._restart()
+        self._last_obs, self._is_fresh = obs, False
+        return obs, {**info, RESET_FAULT_KEY: faults[-1]} if faults else info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step; an environment that fails is made anew, and its episode is truncated."""
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            _require_finite(obs, reward)
+        except Exception as error:
+            self._restart()
+            return self._last_obs, 0.0, False, True, {FAULT_KEY: _text(error)}
+        self._last_obs = obs
+        return obs, reward, terminated, truncated, info
+
+    def _restart(self) -> None:
+        with contextlib.suppress(Exception):
+            self.env.close()
+        self.env = self._make()
+        self._num_restarts += 1
+        self._is_fresh = True
+
+
+class RestartingMaker:
+    """A picklable callable that makes a :class:`RestartingEnv`."""
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+        self._make = make
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        """Make it."""
+        return RestartingEnv(self._make)
+
+
+def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: float | None) -> Any:
+    """Return ``env.step(actions)``; an asynchronous vector may take ``timeout_s`` seconds at most.
+
+    Raises:
+        EnvError: If it took longer, or a worker died; the message names the rows.
+    """
+    if not isinstance(env.unwrapped, AsyncVectorEnv) or env.unwrapped is not env:
+        return env.step(actions)
+    try:
+        env.step_async(actions)
+        return env.step_wait(timeout=timeout_s)
+    except Exception as error:
+        late = [i for i, pipe in enumerate(env.parent_pipes) if pipe is None or not _has_answered(pipe)]
+        if isinstance(error, EOFError | OSError):  # a pipe broke; its process needs a moment to be seen as dead
+            _wait_for_a_death(env)
+        dead = [i for i, process in enumerate(env.processes) if not process.is_alive()]
+        if dead:
+            raise EnvError(f"the process of row {', '.join(map(str, dead))} died") from error
+        if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
+            raise EnvError(f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s") from error
+        raise
+
+
+def close_by_force(env: VectorEnv[Any, Any, Any]) -> None:
+    """Close a vector that may not answer any more; its processes are ended."""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a call is pending is why it is closed
+        if isinstance(env.unwrapped, AsyncVectorEnv):
+            env.close(terminate=True)
+        else:
+            env.close()
+
+
+def require_finite(obs: dict[str, np.ndarray], reward: np.ndarray) -> None:
+    """Check one vector step.
+
+    Raises:
+        EnvError: That names the entry and the row.
+    """
+    for name, value in [*((f"observation {k!r}", v) for k, v in obs.items()), ("reward", reward)]:
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            row = int(np.argwhere(~np.isfinite(value))[0][0])
+            raise EnvError(f"the {name} of row {row} is not finite")
+
+
+def _require_finite(obs: Any, reward: Any) -> None:
+    if not math.isfinite(reward):
+        raise ValueError(f"the reward is {reward}")
+    if isinstance(obs, dict | tuple | list):
+        items = obs.items() if isinstance(obs, dict) else enumerate(obs)
+        for key, value in items:
+            try:
+                _require_finite(value, 0.0)
+            except ValueError as error:
+                raise ValueError(f"{error} (entry {key!r})") from error
+        return
+    array = np.asarray(obs)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError("the observation is not finite")
+
+
+def _wait_for_a_death(env: AsyncVectorEnv[Any, Any, Any], most_s: float = 2.0) -> None:
+    end = time.monotonic() + most_s
+    while all(process.is_alive() for process in env.processes) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _has_answered(pipe: Any) -> bool:
+    try:
+        return bool(pipe.poll(0))
+    except OSError:
+        return True
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

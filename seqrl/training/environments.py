@@ -1,0 +1,110 @@
+"""From the section ``env`` to environments for training and for evaluation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from seqrl.configs import BaseConfig
+from seqrl.configs.sections.run import EnvSection
+from seqrl.core.errors import EnvError
+from seqrl.envs.make import (
+    MakeEnv,
+    MakeVectorEnv,
+    env_maker,
+    make_batched_env,
+    make_vector_env,
+    names_foreign_module,
+)
+from seqrl.envs.vector import BatchedEnv
+
+Makers = MakeEnv | MakeVectorEnv | Sequence[MakeEnv]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment by its id.
+
+    Attributes:
+        env_id: gymnasium id.
+        kwargs: Arguments of ``gymnasium.make``.
+    """
+
+    env_id: str
+    kwargs: dict[str, Any]
+
+
+def tasks(
+    section: EnvSection, data_id: str | None, data_kwargs: Mapping[str, Any], *, is_evaluation: bool
+) -> list[Task]:
+    """Return the environments that a run file names, else the data's own; none if nobody names one.
+
+    Raises:
+        EnvError: If an entry of ``env.tasks`` has no id.
+    """
+    extra = section.eval_kwargs if is_evaluation else {}
+    if section.tasks:
+        missing = [i for i, t in enumerate(section.tasks) if not (t.id or section.id)]
+        if missing:
+            raise EnvError(f"env.tasks.{missing[0]}.id: is required, as env.id is null")
+        return [Task(str(t.id or section.id), {**section.kwargs, **t.kwargs, **extra}) for t in section.tasks]
+    if section.id:
+        return [Task(section.id, {**section.kwargs, **extra})]
+    return [Task(data_id, {**data_kwargs, **section.kwargs, **extra})] if data_id else []
+
+
+def single_makers(config: BaseConfig, chosen: Sequence[Task], max_steps: int | None = None) -> list[MakeEnv]:
+    """Return what makes one environment of each task."""
+    return [env_maker(t.env_id, t.kwargs, max_episode_steps=max_steps, plugins=config.plugins) for t in chosen]
+
+
+def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int, max_steps: int | None = None) -> Makers:
+    """Return what :func:`build_env` needs for ``num_envs`` rows.
+
+    Raises:
+        EnvError: If native vectors were asked for, and there are several tasks.
+    """
+    if config.env.vectorization != "native":
+        return single_makers(config, chosen, max_steps)
+    if len(chosen) != 1:
+        raise EnvError("env.vectorization 'native' makes one vector, but env.tasks has several; use 'sync' or 'async'")
+    task = chosen[0]
+    return functools.partial(make_vector_env, task.env_id, num_envs, task.kwargs, plugins=config.plugins)
+
+
+def build_env(makers: Makers, num_envs: int, section: EnvSection) -> BatchedEnv:
+    """Return environments that are restarted when they fail."""
+    return make_batched_env(
+        makers,
+        num_envs,
+        vectorization=section.vectorization,
+        start_method=section.start_method,
+        max_restarts=section.max_restarts,
+        timeout_s=section.timeout_s,
+    )
+
+
+def first_spaces(makers: Makers) -> tuple[Any, Any]:
+    """Return the observation and action space of one environment, made for that and closed."""
+    made = (makers if callable(makers) else makers[0])()
+    try:
+        if isinstance(made, VectorEnv):
+            return made.single_observation_space, made.single_action_space
+        return made.observation_space, made.action_space
+    finally:
+        made.close()
+
+
+def refuse_foreign(chosen: Sequence[Task]) -> None:
+    """Refuse ids, taken from data, that would import a module.
+
+    Raises:
+        EnvError: That names the module.
+    """
+    for task in chosen:
+        if module := names_foreign_module(task.env_id):
+            raise EnvError(f"{task.env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")

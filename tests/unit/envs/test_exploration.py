@@ -1,0 +1,174 @@
+"""Exploration: schedules by hand, all kinds of actions, masks, state."""
+
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seqrl.core.registry import EXPLORATIONS
+from seqrl.core.seeding import seed_sequence
+from seqrl.core.spaces import ActionCodec
+from seqrl.core.types import TimeStep
+from seqrl.envs.exploration import Bilevel, EpsilonGreedy, Exploration, NoExploration
+
+SPACES = {
+    "discrete": spaces.Discrete(5, start=2),
+    "multi_discrete": spaces.MultiDiscrete([3, 2]),
+    "multi_binary": spaces.MultiBinary(4),
+    "box": spaces.Box(-2.0, 3.0, (2, 2)),
+    "integer_box": spaces.Box(0, 10, (3,), np.int32),
+}
+
+
+def time_step(num, *, first=False, step=0, mask=None, done=False):
+    flags = np.zeros(num, bool)
+    return TimeStep(
+        obs={"obs": np.zeros((num, 1), np.float32)},
+        final_obs={},
+        reward=np.zeros(num, np.float32),
+        terminated=np.full(num, done),
+        truncated=flags,
+        is_first=np.full(num, first),
+        step=np.broadcast_to(np.asarray(step, np.int64), num).copy(),
+        env_name=("x",) * num,
+        success=flags,
+        success_known=flags,
+        action_mask=mask,
+    )
+
+
+def make(cls=EpsilonGreedy, space="discrete", num=4, seed=0, **options):
+    return cls(ActionCodec(SPACES[space]), num, seed_sequence(seed), **options)
+
+
+def greedy(exploration):
+    """Return the same legal action for every row."""
+    one = exploration.codec.random(np.random.default_rng(1), 1)
+    return np.repeat(one, exploration.num_envs, axis=0)
+
+
+def test_epsilon_falls_linearly_in_the_steps_of_each_environment():
+    explore = make(start=1.0, end=0.2, anneal_steps=4, randomize=False)
+    seen = []
+    for _ in range(6):
+        explore(greedy(explore), time_step(4))
+        seen.append(explore.epsilon.tolist())
+    np.testing.assert_allclose(seen, np.repeat([[1.0], [0.8], [0.6], [0.4], [0.2], [0.2]], 4, axis=1))
+
+
+def test_bilevel_is_linear_in_both_directions():
+    options = {"start": 1.0, "end": 0.2, "late_start": 0.5, "late_end": 0.1}
+    explore = make(Bilevel, num=3, rollout_steps=10, anneal_steps=2, randomize=False, **options)
+    steps = np.array([0, 5, 20])
+    explore(greedy(explore), time_step(3, step=steps))
+    np.testing.assert_allclose(explore.epsilon, [1.0, 0.75, 0.5])
+    explore(greedy(explore), time_step(3, step=steps))
+    np.testing.assert_allclose(explore.epsilon, [0.6, 0.45, 0.3])
+    for _ in range(3):
+        explore(greedy(explore), time_step(3, step=steps))
+    np.testing.assert_allclose(explore.epsilon, [0.2, 0.15, 0.1])
+
+
+def test_each_environment_draws_its_factor_at_its_reset():
+    explore = make(num=1000, start=1.0, end=1.0)
+    explore(greedy(explore), time_step(1000, first=True))
+    first = explore.factor.copy()
+    assert 0 <= first.min() < 0.05
+    assert 0.95 < first.max() < 1
+    assert abs(first.mean() - 0.5) < 0.05
+    np.testing.assert_array_equal(explore.epsilon, first)
+    explore(greedy(explore), time_step(1000))
+    np.testing.assert_array_equal(explore.factor, first)
+    explore(greedy(explore), time_step(1000, first=True))
+    assert (explore.factor != first).all()
+
+
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
+def test_a_discrete_action_is_uniform_with_probability_epsilon(space):
+    num, epsilon = 40_000, 0.3
+    explore = make(space=space, num=num, start=epsilon, end=epsilon, randomize=False)
+    chosen = greedy(explore)
+    before = chosen.copy()
+    executed = explore(chosen, time_step(num))
+    np.testing.assert_array_equal(chosen, before)
+    combinations, counts = np.unique(executed, axis=0, return_counts=True)
+    total = {"discrete": 5, "multi_discrete": 6, "multi_binary": 16}[space]
+    assert len(combinations) == total
+    for combination, count in zip(combinations, counts, strict=True):
+        wanted = epsilon / total + (1 - epsilon) * bool((combination == chosen[0]).all())
+        assert abs(count / num - wanted) < 0.01
+
+
+def test_continuous_noise_has_epsilon_as_its_standard_deviation_and_is_clipped():
+    num = 20_000
+    explore = make(space="box", num=num, start=0.1, end=0.1, randomize=False)
+    executed = explore(np.zeros((num, 4), np.float32), time_step(num))
+    assert executed.dtype == np.float32
+    assert abs(executed.std() - 0.1) < 0.002
+    assert abs(executed.mean()) < 0.002
+    edge = explore(np.ones((num, 4), np.float32), time_step(num))
+    assert edge.max() == 1.0
+    assert abs((edge == 1.0).mean() - 0.5) < 0.02
+
+
+def test_actions_of_integer_boxes_are_executed_as_integers():
+    explore = make(space="integer_box", num=50, start=0.5, end=0.5, randomize=False)
+    executed = explore(np.zeros((50, 3), np.float32), time_step(50))
+    whole = explore.codec.encode(explore.codec.decode(executed))
+    np.testing.assert_array_equal(executed, whole)
+
+
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
+def test_random_actions_obey_the_mask(space):
+    num = 5_000
+    explore = make(space=space, num=num, start=1.0, end=1.0, randomize=False)
+    rng = np.random.default_rng(0)
+    mask = rng.random((num, explore.codec.dim)) < 0.5
+    mask[explore.codec.stuck(mask)] = True
+    executed = explore(explore.codec.random(rng, num, mask), time_step(num, mask=mask))
+    assert not (executed.astype(bool) & ~mask).any()
+    if space == "multi_binary":
+        assert (executed.astype(bool) & mask).any()
+
+
+@pytest.mark.parametrize("name", EXPLORATIONS.names())
+@pytest.mark.parametrize("space", SPACES)
+def test_a_restored_state_goes_on_alike(name, space):
+    options = {"rollout_steps": 3} if name == "bilevel" else {}
+    first, other = (make(EXPLORATIONS.get(name), space, **options) for _ in range(2))
+    for t in range(5):
+        first(greedy(first), time_step(4, first=t == 0))
+    other.load_state(json.loads(json.dumps(first.state())))
+    for t in range(5):
+        a, b = (e(greedy(e), time_step(4, first=t == 2)) for e in (first, other))
+        np.testing.assert_array_equal(a, b)
+    assert other.num_steps.tolist() == [10] * 4
+
+
+def test_another_number_of_environments_keeps_how_far_the_schedule_has_come():
+    first, other = make(num=4), make(num=2)
+    for _ in range(7):
+        first(greedy(first), time_step(4))
+    other.load_state(first.state())
+    assert other.num_steps.tolist() == [7, 7]
+
+
+def test_an_ignored_action_is_no_step():
+    explore = make(NoExploration)
+    explore(greedy(explore), time_step(4, done=True))
+    assert explore.num_steps.tolist() == [0] * 4
+
+
+def test_a_schedule_of_ones_own_sees_observations():
+    class WhereTheFirstFeatureIsOne(Exploration):
+        def schedule(self, step):
+            return step.obs["obs"][:, 0]
+
+    explore = make(WhereTheFirstFeatureIsOne, num=2000, randomize=False)
+    step = time_step(2000)
+    step.obs["obs"][::2] = 1.0
+    executed = explore(greedy(explore), step)
+    changed = (executed != greedy(explore)).any(1)
+    assert not changed[1::2].any()
+    assert abs(changed[::2].mean() - 0.8) < 0.05

@@ -1,0 +1,192 @@
+"""Environments that raise, die, hang or return nonsense."""
+
+import functools
+import os
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from seqrl.core.errors import EnvError
+from seqrl.core.spaces import flatten_obs
+from seqrl.envs.make import make_batched_env
+from seqrl.envs.metrics import EpisodeMetrics
+from seqrl.envs.recorder import Recorder
+
+
+class Faulty(gym.Env):
+    """Counts its steps, and does ``what`` once, at step ``at``, if the marker file does not exist yet."""
+
+    def __init__(self, what="", at=3, marker="", horizon=6):
+        self.observation_space = spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.what, self.at, self.marker, self.horizon, self.t = what, at, marker, horizon, 0
+
+    def _fail(self, where):
+        if where != ("reset" if self.what == "reset" else "step") or not self.what or os.path.exists(self.marker):
+            return False
+        if where == "step" and self.t != self.at:
+            return False
+        open(self.marker, "w").close()
+        return True
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        if self._fail("reset"):
+            raise RuntimeError("no reset")
+        return self._obs(), {}
+
+    def _obs(self):
+        return np.array([self.t, self.np_random.random()], np.float32)
+
+    def step(self, action):
+        self.t += 1
+        obs, reward = self._obs(), 1.0
+        if self._fail("step"):
+            if self.what == "raise":
+                raise RuntimeError("planted")
+            if self.what == "die":
+                os._exit(1)
+            if self.what == "hang":
+                time.sleep(60)
+            obs[1] = np.nan if self.what == "nan_obs" else obs[1]
+            reward = float("inf") if self.what == "inf_reward" else 1.0
+        return obs, reward, False, self.t == self.horizon, {}
+
+
+def build(tmp_path, what, vectorization="sync", *, restarts=5, timeout_s=None, num=2):
+    """Only row 1 of the two fails, once."""
+    makers = [Faulty] + [functools.partial(Faulty, what, marker=str(tmp_path / f"m{i}")) for i in range(1, num)]
+    return make_batched_env(
+        makers, num, vectorization=vectorization, max_restarts=restarts, timeout_s=timeout_s, start_method="auto"
+    )
+
+
+def run(env, steps):
+    """Return the recorded trajectories with their rows, and the episodes."""
+    recorder, metrics = Recorder(), EpisodeMetrics(env.num_envs)
+    recorder.start(env.reset(seed=0))
+    recorded, episodes = [], []
+    actions = env.codec.random(np.random.default_rng(0), env.num_envs)
+    for _ in range(steps):
+        step = env.step(actions)
+        recorded += recorder.add_by_row(env.codec.decode(actions), step)
+        episodes += metrics.add(step)
+    return recorded, episodes
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("what", ["raise", "nan_obs", "inf_reward"])
+def test_one_row_is_restarted_and_its_episode_cut_before_the_fault(tmp_path, what, vectorization):
+    env = build(tmp_path, what, vectorization)
+    try:
+        recorded, episodes = run(env, 12)
+    finally:
+        env.close()
+    assert env.num_faults == 1
+    assert "at step 2 of its episode" in env.last_fault
+    rows = {row: [t for r, t in recorded if r == row] for row in (0, 1)}
+    assert [len(t) for t in rows[0]] == [6, 6]
+    assert [len(t) for t in rows[1]] == [2, 6]  # the failed third step is not stored
+    cut = rows[1][0].check()
+    assert cut.truncated.tolist() == [False, True]
+    assert cut.obs["obs"][:, 0].tolist() == [0.0, 1.0, 2.0]
+    assert sorted((e.row, e.length) for e in episodes) == [(0, 6), (0, 6), (1, 6)]
+    assert all(np.isfinite(t.obs["obs"]).all() for _, t in recorded)
+
+
+@pytest.mark.parametrize(("what", "says"), [("die", "row 1 died"), ("hang", "row 1 did not answer within 2 s")])
+def test_a_dead_or_hanging_process_has_the_vector_rebuilt(tmp_path, what, says):
+    env = build(tmp_path, what, "async", timeout_s=2.0)
+    try:
+        recorded, episodes = run(env, 11)
+    finally:
+        env.close()
+    assert env.num_faults == 1
+    assert says in env.last_fault
+    assert sorted((row, len(t)) for row, t in recorded) == [(0, 2), (0, 6), (1, 2), (1, 6)]
+    assert all(t.truncated[-1] for _, t in recorded)
+    assert len(episodes) == 2
+
+
+def test_a_failing_reset_is_tried_again(tmp_path):
+    env = build(tmp_path, "reset")
+    recorded, _ = run(env, 6)
+    assert env.num_faults == 1
+    assert "RuntimeError: no reset in reset" in env.last_fault
+    assert [len(t) for _, t in recorded] == [6, 6]
+
+
+def test_too_many_failures_name_environment_and_step(tmp_path):
+    makers = [functools.partial(Faulty, "raise", at=i + 1, marker=str(tmp_path / str(i))) for i in range(3)]
+    env = make_batched_env(makers, 3, max_restarts=2)
+    with pytest.raises(EnvError, match=r"'SyncVectorEnv' \(row 2\) failed at step 2 of its episode.*failure 3.*is 2"):
+        run(env, 5)
+
+
+def test_without_restarts_the_error_comes_through(tmp_path):
+    with pytest.raises(RuntimeError, match="planted"):
+        run(build(tmp_path, "raise", restarts=0), 5)
+
+
+def test_a_restarted_environment_plays_other_episodes_than_before(tmp_path):
+    """A deterministic fault of one episode would otherwise come again for ever."""
+    env = build(tmp_path, "raise")
+    recorded, _ = run(env, 9)
+    first, second = (t for row, t in recorded if row == 1)
+    assert first.obs["obs"][0, 1] != second.obs["obs"][0, 1]
+    again, _ = run(build(tmp_path / "other", "raise") if (tmp_path / "other").mkdir() is None else None, 9)
+    for (_, a), (_, b) in zip(recorded, again, strict=True):
+        np.testing.assert_array_equal(a.obs["obs"], b.obs["obs"])
+
+
+class BrokenVector(VectorEnv):
+    """A native vector that raises, or gives NaN, in its second step; the next one that is made is whole."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, made, what):
+        made.append(self)
+        self.num_envs, self.t = 2, 0
+        self.what = what if len(made) == 2 else ""  # the first is the one that is asked for its spaces
+        self.single_observation_space = spaces.Box(-9, 9, (1,))
+        self.single_action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions):
+        self.t += 1
+        if self.t == 2 and self.what == "raise":
+            raise RuntimeError("planted")
+        obs = np.full((2, 1), np.nan if self.t == 2 and self.what == "nan" else self.t, np.float32)
+        return obs, np.ones(2), np.zeros(2, bool), np.full(2, self.t == 4), {}
+
+
+@pytest.mark.parametrize("what", ["raise", "nan"])
+def test_a_native_vector_is_rebuilt_as_a_whole(what):
+    made = [None]
+    env = make_batched_env(functools.partial(BrokenVector, made, what), 2, max_restarts=1)
+    recorded, _ = run(env, 7)
+    assert env.num_faults == 1
+    assert sorted((row, len(t)) for row, t in recorded) == [(0, 1), (0, 4), (1, 1), (1, 4)]
+
+
+def test_an_environment_of_dicts_is_watched_too():
+    class Dicts(Faulty):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
+
+        def _obs(self):
+            return {"a": np.full(2, np.nan if self.t == 2 else 0, np.float32), "b": 1}
+
+    env = make_batched_env(Dicts, 1, max_restarts=1)
+    run(env, 2)
+    assert "entry 'a'" in env.last_fault
+    assert flatten_obs(env.observation_space, {"a": np.zeros(2), "b": 1})["b"] == 1
