@@ -128,10 +128,11 @@ class Updater:
             bad = ~torch.isfinite(norm)
             if self._accelerator.num_processes == 1 and self._bad is not None:
                 bad = bad | self._bad  # with several ranks only the norm is the same everywhere
-            self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
-            self.guard.push(bad, self._batches, self.num_steps)
-            if not self._is_fused and bool(bad):  # only fused optimisers can be told on the device
+            if self._is_fused:  # only these can be told on the device
+                self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
+            elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
+            self.guard.push(bad, self._batches, self.num_steps)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None

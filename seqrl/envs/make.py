@@ -27,6 +27,7 @@ def make_env(
     max_episode_steps: int | None = None,
     render_mode: str | None = None,
     plugins: Sequence[str] = (),
+    disable_env_checker: bool | None = None,
 ) -> gym.Env[Any, Any]:
     """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
@@ -38,7 +39,7 @@ def make_env(
     if render_mode is not None:
         options["render_mode"] = render_mode
     try:
-        return gym.make(env_id, max_episode_steps=max_episode_steps, **options)
+        return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error

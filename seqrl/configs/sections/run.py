@@ -187,7 +187,7 @@ class TrainSection(Section):
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
-    num_epochs: PositiveInt = Field(100, description="Epochs.")
+    num_epochs: NonNegativeInt = Field(100, description="Epochs; 0 evaluates only.")
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
     start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")

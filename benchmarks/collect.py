@@ -1,0 +1,200 @@
+"""Speed of collecting: the recorder and the exploration alone, whole loops on CartPole, and the policy at long windows.
+
+AMAGO 3.3, measured on two such cores: 2,159 steps/s sync and 1,316 async for 12 CartPoles and the same Transformer;
+1,754 policy steps/s at a window of 512 and 182 at 2,048 before the window is full, 184 and 46 after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from record import record, table
+
+import seqrl.models  # noqa: F401  (registers the memories)
+from seqrl.algo import algo_factory
+from seqrl.configs import config_factory
+from seqrl.core.seeding import seed_sequence
+from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.core.types import TimeStep
+from seqrl.data import StoreWriter
+from seqrl.data.store import StoreInfo
+from seqrl.envs.exploration import EpsilonGreedy
+from seqrl.envs.recorder import Recorder
+from seqrl.training.collector import Collector, build_exploration
+from seqrl.training.environments import Task, build_env, row_makers
+from seqrl.training.host_memory import keep_freed_memory
+from seqrl.training.rollouts import AlgoPolicy
+
+AMAGO = {"sync": 2159, "async": 1316}
+NUM_ENVS, EPISODE = 12, 100
+
+
+def recording(num_steps: int) -> float:
+    """Return transitions/s of exploration and recorder: 12 rows, 4 features, episodes of 100 steps."""
+    codec = ActionCodec(spaces.Discrete(2))
+    explore = EpsilonGreedy(codec, NUM_ENVS, seed_sequence(0))
+    recorder = Recorder()
+    obs = np.zeros((NUM_ENVS, 4), np.float32)
+    flags = np.zeros(NUM_ENVS, bool)
+    actions = codec.random(np.random.default_rng(0), NUM_ENVS)
+
+    def step(t: int) -> TimeStep:
+        done = (np.arange(NUM_ENVS) * 7 + t) % EPISODE == 0 if t else np.ones(NUM_ENVS, bool)
+        return TimeStep(
+            obs={"obs": obs},
+            final_obs={"obs": obs},
+            reward=np.zeros(NUM_ENVS, np.float32),
+            terminated=flags if not t else done,
+            truncated=flags,
+            is_first=done,
+            step=np.full(NUM_ENVS, t),
+            env_name=("CartPole-v1",) * NUM_ENVS,
+            success=flags,
+            success_known=flags,
+        )
+
+    steps = [step(t) for t in range(1, num_steps + 1)]
+    recorder.start(step(0))
+    begin = time.perf_counter()
+    for now in steps:
+        recorder.add(codec.decode(explore(actions, now)), now)
+    return num_steps * NUM_ENVS / (time.perf_counter() - begin)
+
+
+def config_of(width: int, layers: int, window: int, **env: Any) -> Any:
+    """Return the run file of an actor-critic on a Transformer."""
+    encoder = {"type": "transformer", "d_model": width, "num_heads": 8, "d_ff": 4 * width, "num_layers": layers}
+    return config_factory(
+        "actor_critic",
+        {
+            "env": {"id": "CartPole-v1", **env},
+            "train": {"window_steps": window},
+            "collect": {"num_envs": NUM_ENVS, "steps_per_epoch": 300},
+            "algo": {"sequence_encoder": encoder},
+        },
+    )
+
+
+def end_to_end(vectorization: str, repeats: int) -> dict[str, float]:
+    """Return steps/s, and the share of environments, policy and recording, of 12 CartPoles (median of the repeats)."""
+    config = config_of(128, 2, 128, vectorization=vectorization)
+    env = build_env(row_makers(config, [Task("CartPole-v1", {})], NUM_ENVS), NUM_ENVS, config.env)
+    torch.manual_seed(0)
+    algo = algo_factory("actor_critic", config, obs_specs(env.observation_space), env.codec.dim, "cpu", env.codec.space)
+    with tempfile.TemporaryDirectory() as folder:
+        info = StoreInfo(env.observation_space, env.codec.space)
+        with StoreWriter(Path(folder), info, "fifo") as writer:
+            collector = Collector(
+                algo, env, build_exploration(config.collect, env, 0, 0), config.collect, writer.append, seed=0
+            )
+            collector.collect(0)
+            rates, parts = [], []
+            for epoch in range(1, repeats + 1):
+                begin = time.perf_counter()
+                stats = collector.collect(epoch)
+                rates.append(stats.num_steps / (time.perf_counter() - begin))
+                parts.append((stats.env_s, stats.policy_s, stats.record_s))
+            collector.close()
+    env_s, policy_s, record_s = np.median(parts, axis=0) / np.sum(np.median(parts, axis=0))
+    return {"steps_per_s": statistics.median(rates), "env": env_s, "policy": policy_s, "recording": record_s}
+
+
+def policy_rate(window: int, seen: int, rows: int, num: int) -> float:
+    """Return policy steps/s (all rows together) after ``seen`` steps of an episode."""
+    config = config_of(256, 3, window)
+    space = gym.make("CartPole-v1")
+    algo = algo_factory("actor_critic", config, obs_specs(space.observation_space), 2, "cpu", space.action_space)
+    algo.set_eval()
+    policy = AlgoPolicy(algo, rows, deterministic=False)
+    flags = np.zeros(rows, bool)
+    step = TimeStep(
+        obs={"obs": np.zeros((rows, 4), np.float32)},
+        final_obs={},
+        reward=np.zeros(rows, np.float32),
+        terminated=flags,
+        truncated=flags,
+        is_first=flags,
+        step=np.zeros(rows, np.int64),
+        env_name=("x",) * rows,
+        success=flags,
+        success_known=flags,
+    )
+    for _ in range(seen):
+        policy(step)
+    begin = time.perf_counter()
+    for _ in range(num):
+        policy(step)
+    return rows * num / (time.perf_counter() - begin)
+
+
+def product_ms() -> float:
+    """Return the time of one product of two float32 matrices of 1024 x 1024, in ms (median of 9)."""
+    a, times = torch.randn(1024, 1024), []
+    for _ in range(10):
+        begin = time.perf_counter()
+        a @ a
+        times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times[1:])
+
+
+def main() -> None:
+    """Measure, print, record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--windows", type=int, nargs="*", default=[512, 2048])
+    args = parser.parse_args()
+    keep_freed_memory()  # as Experiment does
+    unit = product_ms()
+    alone = statistics.median(recording(5000) for _ in range(args.repeats))
+    print(f"one 1024-cubed product: {unit:.1f} ms; recorder and exploration alone: {alone:,.0f} transitions/s\n")
+    loops = {name: end_to_end(name, args.repeats) for name in ("sync", "async", "native")}
+    rows = [
+        {
+            "environments": f"12 {name}",
+            "steps/s": f"{r['steps_per_s']:,.0f}",
+            **{k: f"{100 * r[k]:.0f} %" for k in ("env", "policy", "recording")},
+            "AMAGO": f"{AMAGO[name]:,}" if name in AMAGO else "-",
+            "x AMAGO": f"{r['steps_per_s'] / AMAGO[name]:.1f}" if name in AMAGO else "-",
+        }
+        for name, r in loops.items()
+    ]
+    print(table(rows), "\n")
+    known = {512: (1754, 184), 2048: (182, 46)}
+    policies: dict[str, dict[str, float]] = {}
+    rows = []
+    for window in args.windows:
+        before, after = policy_rate(window, 20, 36, 30), policy_rate(window, 2 * window, 36, 30)
+        policies[str(window)] = {"before": before, "after": after}
+        theirs = known.get(window, (float("nan"), float("nan")))
+        rows.append(
+            {
+                "window": window,
+                "before it fills": f"{before:,.0f}",
+                "after": f"{after:,.0f}",
+                "AMAGO before": theirs[0],
+                "AMAGO after": theirs[1],
+            }
+        )
+    if rows:
+        print(table(rows), "\n")
+    figures = {
+        "threads": torch.get_num_threads(),
+        "product_ms": unit,
+        "recorder_and_exploration_transitions_per_s": alone,
+        "cartpole": loops,
+        "policy_steps_per_s_36_rows": policies,
+    }
+    print("recorded in", record("collect", figures))
+
+
+if __name__ == "__main__":
+    main()
