@@ -53,9 +53,9 @@ def merged(base, changes):
     return out
 
 
-def small(folder, name="run", algo="actor_critic", **changes):
+def small(folder, name="run", **changes):
     values = merged(SMALL, {"experiment": {"output_dir": str(folder), "name": name}})
-    return config_factory(algo, merged(values, changes))
+    return config_factory("actor_critic", merged(values, changes))
 
 
 def run(config, **options):
@@ -98,7 +98,7 @@ def test_every_transition_is_counted_and_stored(tmp_path):
 
 # -------------------------------------------------------------------------------------------- resume
 def test_resuming_goes_on_with_counts_exploration_and_data(tmp_path):
-    first, _ = run(small(tmp_path, train={"num_epochs": 2}))
+    run(small(tmp_path, train={"num_epochs": 2}))
     second, stats = run(small(tmp_path, train={"num_epochs": 4}), resume=True)
     assert stats.env_steps == 240
     assert second.collector.exploration.num_steps.tolist() == [80, 80, 80]
@@ -188,9 +188,9 @@ def test_tasks_need_rows_and_equal_spaces(tmp_path):
     tasks = [{"kwargs": {"corridor_length": n}} for n in (3, 4, 5)]
     with pytest.raises(ConfigError, match=r"collect\.num_envs is 2, fewer than the 3"):
         seqrl.Experiment(small(tmp_path, env={"tasks": tasks}, collect={"num_envs": 2})).start()
+    other = seqrl.Experiment(small(tmp_path, "other", env={"tasks": [{}, {"id": "CartPole-v1"}], "kwargs": {}}))
     with pytest.raises(EnvError, match="CartPole-v1"):
-        tasks = [{}, {"id": "CartPole-v1"}]
-        seqrl.Experiment(small(tmp_path, "other", env={"tasks": tasks, "kwargs": {}})).start()
+        other.start()
 
 
 def test_learning_and_collecting_can_begin_later(tmp_path):

@@ -1,0 +1,141 @@
+"""Several processes: learners under torchrun, and a learner with collectors that come and go."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from seqrl.algo.checkpoint import read_checkpoint
+from seqrl.core.errors import ConfigError, TrainingError
+from seqrl.data import Store
+from seqrl.training.run_folder import join_run
+from seqrl.training.weights import CollectorSlot, Publisher, Subscriber, reported_progress
+from tests.distributed.test_two_ranks import torchrun
+from tests.helpers import small_algo
+from tests.regression.test_online import rows, seqrl_process, small
+
+pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
+
+
+# -------------------------------------------------------------------------------------- weights, by file
+def test_weights_are_seen_once_and_whole(tmp_path):
+    algo = small_algo()
+    publisher, subscriber = Publisher(tmp_path), Subscriber(tmp_path)
+    assert subscriber.poll() is None
+    publisher.publish(algo.serialize(), 3)
+    seen = subscriber.poll()
+    assert seen.version == 3
+    small_algo(seed=1).deserialize(seen.tensors)
+    assert subscriber.poll() is None
+    publisher.publish(algo.serialize(), 4)
+    assert subscriber.poll().version == 4
+    assert not subscriber.is_finished
+    publisher.finish()
+    assert subscriber.is_finished
+    assert not (Publisher(tmp_path), subscriber.is_finished)[1]  # a resumed learner goes on
+
+
+def test_broken_weights_are_an_error(tmp_path):
+    Publisher(tmp_path)
+    (tmp_path / "published" / "weights.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        Subscriber(tmp_path).poll()
+
+
+def test_every_collector_has_a_place_of_its_own(tmp_path):
+    slots = [CollectorSlot(tmp_path) for _ in range(3)]
+    assert [s.number for s in slots] == [0, 1, 2]
+    slots[1].report({"env_steps": {"a": 5}})
+    (slots[2].path / "progress.json").write_text("{torn")
+    assert reported_progress(tmp_path) == [{"env_steps": {"a": 5}}]
+
+
+def test_a_collector_needs_a_learner_and_its_policy(tmp_path):
+    config = small(tmp_path)
+    with pytest.raises(ConfigError, match="no learner has published weights"):
+        join_run(tmp_path / "run", config, timeout_s=0.2)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config.to_json()))
+    Publisher(tmp_path / "run").publish(small_algo().serialize(), 0)
+    assert join_run(tmp_path / "run", config).path == tmp_path / "run"
+    other = small(tmp_path, algo={"sequence_encoder": {"type": "gru", "d_hidden": 32}})
+    with pytest.raises(ConfigError, match=r"another policy:\n  algo\.sequence_encoder\.d_hidden  is 16 there, and 32"):
+        join_run(tmp_path / "run", other)
+
+
+# ------------------------------------------------------------------------------------------ torchrun
+def test_two_learners_collect_other_episodes_and_count_together(tmp_path):
+    config = small(tmp_path, train={"num_epochs": 3})
+    (tmp_path / "run.json").write_text(json.dumps(config.to_json()))
+    done = torchrun(["-m", "seqrl", "train", "--config", "run.json"], tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    last = rows(tmp_path)[-1]
+    assert last["progress/env_steps"] == 2 * 3 * 60
+    shards = [s for s in (tmp_path / "run/replay/fifo").iterdir() if s.name.startswith("shard_")]
+    assert len(shards) == 2
+    contents = [(s / "obs%2Fobs.bin").read_bytes() if (s / "obs%2Fobs.bin").exists() else b"" for s in shards]
+    assert contents[0] != contents[1]
+    values = read_checkpoint(tmp_path / "run").training_state().values
+    assert values["num_processes"] == 2
+    generators = [state["generator"] for state in values["explorations"]]
+    assert generators[0] != generators[1]
+    assert len([p for p in (tmp_path / "run/checkpoints").iterdir() if p.is_dir()]) <= 3
+    resumed = torchrun(
+        ["-m", "seqrl", "train", "--config", "run.json", "--resume", "--set", "train.num_epochs=4"], tmp_path
+    )
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert rows(tmp_path)[-1]["progress/env_steps"] == 2 * 4 * 60
+    assert Store(tmp_path / "run/replay").verify() == []
+
+
+# --------------------------------------------------------------------------------------------- roles
+def wait_for(condition, what, timeout_s=120.0, processes=()):
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        for process in processes:
+            assert process.poll() in (None, 0), process.stderr.read()
+        time.sleep(0.05)
+
+
+def test_collectors_come_and_go(tmp_path):
+    """Started before the learner, killed, started again: the learner goes on, and what was collected counts."""
+    config = small(tmp_path, train={"num_epochs": 150}, collect={"replay": {"max_transitions": 4000}})
+    (tmp_path / "run.json").write_text(json.dumps(config.to_json()))
+    run = tmp_path / "run"
+
+    def start(role):
+        return seqrl_process(tmp_path, "--config", "run.json", "--role", role)
+
+    first = start("collect")
+    learner = start("learn")
+    second = start("collect")
+    wait_for(lambda: len(reported_progress(run)) == 2, "two collectors", processes=(first, learner, second))
+    second.send_signal(signal.SIGKILL)
+    third = start("collect")
+    wait_for(lambda: len(reported_progress(run)) == 3, "the third collector", processes=(first, learner, third))
+    assert learner.poll() is None
+    texts = [p.communicate(timeout=200)[1] for p in (learner, first, third)]
+    assert [p.returncode for p in (learner, first, third)] == [0, 0, 0], texts
+    reports = reported_progress(run)
+    total = sum(sum(r["env_steps"].values()) for r in reports)
+    assert 0 < rows(tmp_path)[-1]["progress/env_steps"] <= total
+    assert max(r["weights"] for r in reports) > 0
+    replay = Store(run / "replay")
+    assert replay.verify() == []
+    assert replay.num_transitions <= 4000 + 3 * 4000 // 16 + 3 * 8
+    assert not [p for p in (run / "replay" / "fifo").iterdir() if p.name.startswith(".")]
+
+
+def test_a_learner_without_collectors_says_what_it_waits_for(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(small(tmp_path).to_json()))
+    learner = seqrl_process(tmp_path, "--config", "run.json", "--role", "learn")
+    lines = []
+    for line in learner.stderr:
+        lines.append(line)
+        if "waiting for collectors" in line:
+            break
+    learner.send_signal(signal.SIGINT)
+    assert learner.wait(60) == 130, lines
+    assert "the same command with --role collect" in lines[-1]
