@@ -3,29 +3,78 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Rows = Sequence[dict[str, Any]]
-_COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea")
+_COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea", "#d97706", "#0891b2", "#be185d", "#4d7c0f")
+_FEW_POINTS = 15
 
 
-def curve_svg(
-    rows: Rows, names: Sequence[str], title: str, *, interval: bool = False, limits: Any = None, log: bool = False
-) -> str | None:
-    """Return a chart of metrics against gradient steps as SVG text, or None if none was logged.
+@dataclass(frozen=True)
+class Axis:
+    """What curves are drawn against.
 
-    Args:
-        rows: Lines of ``metrics.jsonl``.
-        names: Metrics to draw.
-        title: Above the chart.
+    Attributes:
+        key: Of the rows.
+        label: Below the chart.
+        unit: Values are divided by it.
+    """
+
+    key: str
+    label: str
+    unit: float = 1.0
+
+
+GRADIENT_STEPS = Axis("step", "gradient steps")
+ENV_STEPS = Axis("progress/env_steps", "environment steps")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Which metrics make one picture.
+
+    Attributes:
+        title: Above it.
+        lines: Metric -> its name in the legend.
         interval: Shade between ``<name>_low`` and ``<name>_high``.
         limits: Range of the vertical axis.
         log: Logarithmic vertical axis, if every value is positive.
     """
-    series = {n: _points(rows, n) for n in names}
+
+    title: str
+    lines: Mapping[str, str]
+    interval: bool = False
+    limits: tuple[float, float] | None = None
+    log: bool = False
+
+
+def axes_of(rows: Rows) -> list[Axis]:
+    """Return the axes that a run has, the most telling first: environment steps only where there are any."""
+    axes = [GRADIENT_STEPS] if any(r.get("step") for r in rows) or not _largest(rows, ENV_STEPS.key) else []
+    if _largest(rows, ENV_STEPS.key):
+        axes.insert(0, ENV_STEPS)
+    if seconds := _largest(rows, "time/wall_s"):
+        axes.append(Axis("time/wall_s", "minutes", 60.0) if seconds >= 300 else Axis("time/wall_s", "seconds"))
+    return axes
+
+
+def _largest(rows: Rows, key: str) -> float:
+    return max((r[key] for r in rows if r.get(key) is not None), default=0.0)
+
+
+def curve_svg(rows: Rows, chart: Chart, axis: Axis = GRADIENT_STEPS) -> str | None:
+    """Return a chart of metrics as SVG text, or None if none was logged with that axis.
+
+    Args:
+        rows: Lines of ``metrics.jsonl``.
+        chart: What to draw.
+        axis: Against what.
+    """
+    series = {n: _points(rows, n, axis) for n in chart.lines}
     series = {n: points for n, points in series.items() if len(points)}
     if not series:
         return None
@@ -36,16 +85,17 @@ def curve_svg(
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
     for (name, points), colour in zip(series.items(), _COLOURS, strict=False):
-        step, value, low, high = points.T
-        axes.plot(step, value, color=colour, label=name, marker="o" if len(points) < 15 else None, markersize=3)
-        if interval:
-            axes.fill_between(step, low, high, color=colour, alpha=0.18, lw=0)
-    if log and all((points[:, 1] > 0).all() for points in series.values()):
+        x, value, low, high = points.T
+        marker = "o" if len(points) < _FEW_POINTS else None
+        axes.plot(x, value, color=colour, label=chart.lines[name], marker=marker, markersize=3)
+        if chart.interval:
+            axes.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
+    if chart.log and all((points[:, 1][np.isfinite(points[:, 1])] > 0).all() for points in series.values()):
         axes.set_yscale("log")
-    if limits is not None:
-        axes.set_ylim(*limits)
-    axes.set_xlabel("gradient steps")
-    axes.set_title(title, fontsize=10)
+    if chart.limits is not None:
+        axes.set_ylim(*chart.limits)
+    axes.set_xlabel(axis.label)
+    axes.set_title(chart.title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     if len(series) > 1:
@@ -55,11 +105,16 @@ def curve_svg(
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def _points(rows: Rows, name: str) -> np.ndarray:
-    """Return ``(N, 4)``: step, value, and the interval's ends (NaN where there is none)."""
-    logged = [r for r in rows if r.get(name) is not None]
-    keys = ("step", name, f"{name}_low", f"{name}_high")
-    return np.array([[np.nan if r.get(k) is None else r[k] for k in keys] for r in logged], np.float64).reshape(-1, 4)
+def _points(rows: Rows, name: str, axis: Axis) -> np.ndarray:
+    """Return ``(N, 4)``: position, value, and the interval's ends; what is null is NaN, a gap in the line."""
+    logged = [r for r in rows if name in r and r.get(axis.key) is not None]
+    if all(r[name] is None for r in logged):
+        return np.zeros((0, 4))
+    keys = (axis.key, name, f"{name}_low", f"{name}_high")
+    values = [[np.nan if r.get(k) is None else r[k] for k in keys] for r in logged]
+    points = np.array(values, np.float64).reshape(-1, 4)
+    points[:, 0] /= axis.unit
+    return points
 
 
 def gif_bytes(frames: Sequence[np.ndarray], fps: float = 12.0, max_width: int = 640) -> bytes:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from seqrl.training.charts import curve_svg, gif_bytes
+from seqrl.training.charts import ENV_STEPS, Chart, axes_of, curve_svg, gif_bytes
 from seqrl.training.report import Report, write_report
 
 EVIL = "<script>alert('x')</script>&\"quoted\""
@@ -16,6 +16,20 @@ ROWS = [
      "eval/success_mean_high": 0.6, "eval/return_mean": 2.0, "valid/total": None if s else 0.7}
     for s in range(0, 100, 10)
 ]  # fmt: skip
+
+
+LOSS = Chart("t", {"loss/total": ""})
+
+
+def online_rows(tasks=()):
+    """Return rows of an online run of ten minutes whose first epoch learned nothing."""
+    rows = []
+    for epoch in range(6):
+        axes = {"step": 40 * max(epoch - 1, 0), "progress/env_steps": 240.0 * epoch, "time/wall_s": 120.0 * epoch}
+        scores = {f"eval/{t}return_mean": float(epoch) for t in ("", *(f"{name}/" for name in tasks))}
+        rows.append({**axes, **scores, "eval/return_mean_low": epoch - 1.0, "eval/return_mean_high": epoch + 1.0})
+        rows.append({**axes, "time/env_steps_per_s": 900.0, "time/env_share": 0.4, "collect/epsilon_mean": 0.5})
+    return rows
 
 
 class _Page(HTMLParser):
@@ -130,28 +144,29 @@ def test_config_is_shown(tmp_path):
 
 # ---------------------------------------------------------------------------------------------- charts
 def test_curve_of_nothing_is_none():
-    assert curve_svg(ROWS, ["absent"], "t") is None
-    assert curve_svg([], ["loss/total"], "t") is None
-    assert curve_svg([{"step": 1, "loss/total": None}], ["loss/total"], "t") is None
+    assert curve_svg(ROWS, Chart("t", {"absent": ""})) is None
+    assert curve_svg([], LOSS) is None
+    assert curve_svg([{"step": 1, "loss/total": None}], LOSS) is None
 
 
 def test_curve_is_an_svg_with_title_and_names():
-    svg = curve_svg(ROWS, ["loss/total", "valid/total"], "my title")
+    svg = curve_svg(ROWS, Chart("my title", {"loss/total": "training", "valid/total": "held out"}))
     assert svg.startswith("<svg")
     assert svg.rstrip().endswith("</svg>")
     assert "my title" in svg
-    assert "loss/total" in svg
-    assert "valid/total" in svg
+    assert "training" in svg
+    assert "held out" in svg
+    assert "gradient steps" in svg
 
 
 def test_interval_is_shaded_only_if_asked():
-    plain, shaded = (curve_svg(ROWS, ["eval/success_mean"], "t", interval=i) for i in (False, True))
+    plain, shaded = (curve_svg(ROWS, Chart("t", {"eval/success_mean": ""}, interval=i)) for i in (False, True))
     assert "FillBetween" in shaded
     assert "FillBetween" not in plain
 
 
 def test_title_in_a_chart_is_escaped():
-    assert "<script>" not in curve_svg(ROWS, ["loss/total"], "<script>1</script>")
+    assert "<script>" not in curve_svg(ROWS, Chart("<script>1</script>", {"loss/total": ""}))
 
 
 @pytest.mark.parametrize(("width", "thinned"), [(100, 100), (640, 640), (641, 321), (1400, 467)])
@@ -165,3 +180,43 @@ def test_gif_holds_every_frame_and_is_not_too_wide(width, thinned):
     assert back.shape[0] == 4
     assert back.shape[2] == thinned
     assert [int(f[..., 0].mean()) for f in back] == pytest.approx([0, 60, 120, 180], abs=4)
+
+
+# ---------------------------------------------------------------------------------------------- axes
+def labels(text):
+    return re.findall(r"<label for=axis\d>([^<]*)</label>", text)
+
+
+def test_an_online_run_can_be_seen_against_three_axes(tmp_path):
+    text = _written(tmp_path, rows=online_rows())
+    assert labels(text) == ["environment steps", "gradient steps", "wall time"]
+    assert text.count(" checked>") == 1
+    assert text.index(" checked>") < text.index("environment steps</label>")
+    assert text.count("<!-- minutes -->") == text.count("<!-- environment steps -->") > 2
+    assert "script" not in _Page(text).tags
+
+
+def test_an_offline_run_has_gradient_steps_first_and_an_old_file_nothing_else(tmp_path):
+    offline = [{**row, "time/wall_s": 2.0 * row["step"], "progress/env_steps": 0.0} for row in ROWS]
+    assert labels(_written(tmp_path, rows=offline)) == ["gradient steps", "wall time"]
+    assert labels(_written(tmp_path, rows=ROWS)) == []
+    assert [a.label for a in axes_of(ROWS)] == ["gradient steps"]
+
+
+def test_a_chart_without_data_on_an_axis_is_left_out():
+    rows = [{"step": 1, "loss/total": 1.0}, {"step": 2, "progress/env_steps": 5.0, "eval/return_mean": 1.0}]
+    assert curve_svg(rows, LOSS, ENV_STEPS) is None
+    assert curve_svg(rows, LOSS) is not None
+
+
+def test_null_values_leave_gaps_and_repeated_positions_are_drawn():
+    rows = [{"step": s, "loss/total": v} for s, v in [(0, 1.0), (0, 2.0), (5, None), (9, 3.0)]]
+    assert curve_svg(rows, LOSS).startswith("<svg")
+
+
+def test_each_task_has_its_line_up_to_eight(tmp_path):
+    text = _written(tmp_path, rows=online_rows([f"task {i}" for i in range(10)]))
+    assert "return by environment" in text
+    assert "<!-- task 7 -->" in text
+    assert "<!-- task 8 -->" not in text
+    assert "return by environment" not in _written(tmp_path, rows=online_rows())
