@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,8 +18,13 @@ import seqrl
 from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.configs import config_factory
 from seqrl.core.errors import CheckpointError, ConfigError, EnvError
+from seqrl.core.plugins import load_plugins
+from seqrl.core.registry import EXPLORATIONS
+from seqrl.core.seeding import seed_sequence
+from seqrl.core.spaces import ActionCodec
 from seqrl.data import NoData, Store
 from seqrl.envs.make import env_maker
+from seqrl.envs.vector import BatchedEnv
 from seqrl.scripts import train
 
 ROOT = Path(__file__).parents[2]
@@ -380,3 +386,43 @@ def test_the_start_says_what_will_happen(tmp_path, caplog):
     run(small(tmp_path, train={"num_epochs": 1}, collect={"replay": {"max_gb": 0.5}}))
     for text in ("60 env steps", "limit 0.5 GB", "gradient steps per environment step", "of learning", "predicted"):
         assert text in caplog.text, text
+
+
+def test_the_corridor_plugin_explores_where_it_is_safe(tmp_path):
+    """Half of the walks through the corridor take no random step, and at the junction epsilon is the schedule's."""
+    plugin = str(ROOT / "examples" / "corridor_exploration_plugin.py")
+    load_plugins([plugin])
+    codec = ActionCodec(gym.spaces.Discrete(4))
+    options = {"corridor_length": 20, "start": 0.5, "end": 0.5}
+    explore = EXPLORATIONS.get("corridor")(codec, 4000, seed_sequence(0), **options)
+    right = codec.encode(np.zeros(4000, np.int64))
+    env = BatchedEnv(gym.make_vec("seqrl/TMazePassive-v0", 4000, corridor_length=20, vectorization_mode="sync"))
+    step, clean = env.reset(seed=0), np.ones(4000, bool)
+    for _ in range(20):
+        actions = explore(right, step)
+        clean &= (actions == right).all(1)
+        step = env.step(right)
+    assert 0.5 < clean.mean() < 0.66  # a quarter of the random steps goes right too
+    changed = (explore(right, step) != right).any(1)
+    assert abs(changed.mean() - 0.5 * 0.75) < 0.03
+    config = small(tmp_path, env={"kwargs": {}}, collect={"exploration": {"type": "corridor", "corridor_length": 50}})
+    config.plugins = [plugin]
+    run(config)
+
+
+def test_memory_and_disk_stay_flat_while_the_replay_turns_over():
+    """A tenth of the soak in benchmarks/replay.py."""
+    command = [sys.executable, "benchmarks/replay.py", "--transitions", "2e6", "--gb", "0.05", "--rounds", "20"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    code = "import runpy, sys, record; record.record = lambda *a: 'no file'; sys.argv = sys.argv[1:]; "
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    environment["PYTHONPATH"] += os.pathsep + str(ROOT / "benchmarks")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command[1:], "--windows", "240"],
+        capture_output=True, text=True, cwd=ROOT, env=environment, check=False, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"'RssAnon \(MB\)': ([\d.]+)}; most on disk ([\d.]+) MB; left behind: (\[.*\])", done.stdout)
+    assert abs(float(found[1]) - 1) < 0.05
+    assert float(found[2]) <= 50 * (1 + 1 / 16)
+    assert found[3] == "[]"
