@@ -162,7 +162,7 @@ class Experiment(ExperimentSetup):
 
             def on_step(num: int, stats: CollectStats) -> None:
                 bar.update(num)
-                if bar.n % (50 * num) == 0:
+                if not bar.disable and bar.n % (50 * num) == 0:
                     bar.set_postfix_str(stats.shares(time.perf_counter() - begin), refresh=False)
 
             stats = merged(gather_object([collector.collect(epoch, on_step)]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.files import write_atomic
-from seqrl.training.charts import Axis, Chart, axes_of, curve_svg
+from seqrl.training.curves import CURVES_STYLE, curves_html
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2rem auto;padding:0 1.2rem;color:#1f2937}
@@ -24,13 +24,6 @@ h2{font-size:1.1rem;margin:2rem 0 .6rem}
 .card span{color:#6b7280;font-size:.85rem}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1rem}
 .charts svg{width:100%;height:auto}
-.axis{position:absolute;opacity:0}
-.axis+label{display:inline-block;padding:.2rem .8rem;margin-right:.4rem;border:1px solid #e5e7eb;border-radius:999px;
-cursor:pointer;color:#374151;font-size:.9rem}
-.axis:checked+label{background:#2563eb;border-color:#2563eb;color:#fff}
-.axis:focus-visible+label{outline:2px solid #93c5fd;outline-offset:2px}
-.panel{display:none;margin-top:1rem}
-#axis0:checked~#panel0,#axis1:checked~#panel1,#axis2:checked~#panel2{display:grid}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{padding:.28rem .9rem .28rem 0;text-align:left;border-bottom:1px solid #f0f1f3}
 img{max-width:100%;border:1px solid #e5e7eb;border-radius:6px}
@@ -71,7 +64,8 @@ def write_report(file: Path, report: Report) -> None:
     parts = [
         f"<h1>{html.escape(report.title)}</h1><p class=sub>{html.escape(report.subtitle)}</p>",
         _cards(report.facts),
-        f"<h2>Curves</h2>{_curves(report.rows)}",
+        "<h2>Curves</h2>",
+        curves_html(report.rows),
     ]
     if report.animation is not None:
         data = base64.b64encode(report.animation).decode()
@@ -87,7 +81,8 @@ def write_report(file: Path, report: Report) -> None:
     parts.append(f"<h2>Config</h2><details><summary>config.json</summary><pre>{config}</pre></details>")
     page = (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(report.title)}</title>"
-        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style><body>{''.join(parts)}</body></html>"
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}{CURVES_STYLE}</style>"
+        f"<body>{''.join(parts)}</body></html>"
     )
     write_atomic(file, page)
 
@@ -98,59 +93,6 @@ def _cards(facts: Mapping[str, str]) -> str:
         for name, value in facts.items()
     )
     return f"<div class=cards>{cards}</div>"
-
-
-def _curves(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the charts against each axis that the run has, one of them shown, and a switch between them."""
-    panels = [(axis, _drawn(rows, axis)) for axis in axes_of(rows)]
-    panels = [(axis, charts) for axis, charts in panels if charts]
-    if not panels:
-        return "<p class=sub>Nothing was logged.</p>"
-    if len(panels) == 1:
-        return f"<div class=charts>{panels[0][1]}</div>"
-    switch = "".join(
-        f"<input class=axis type=radio name=axis id=axis{i}{' checked' if i == 0 else ''}>"
-        f"<label for=axis{i}>{html.escape('wall time' if axis.key == 'time/wall_s' else axis.label)}</label>"
-        for i, (axis, _) in enumerate(panels)
-    )
-    shown = "".join(f"<div class='charts panel' id=panel{i}>{charts}</div>" for i, (_, charts) in enumerate(panels))
-    return f"<div>{switch}{shown}</div>"
-
-
-def _drawn(rows: Sequence[dict[str, Any]], axis: Axis) -> str:
-    return "".join(svg for chart in charts_of(rows) if (svg := curve_svg(rows, chart, axis)) is not None)
-
-
-def charts_of(rows: Sequence[dict[str, Any]]) -> list[Chart]:
-    """Return the charts of a report; those of which nothing was logged are left out when they are drawn."""
-    share, shares = (-0.03, 1.03), ("env", "policy", "record", "learn", "data_wait")
-    return [
-        Chart("success (95 % Wilson interval)", {"eval/success_mean": "evaluation"}, interval=True, limits=share),
-        Chart("return (mean, 95 % interval over episodes)", {"eval/return_mean": "evaluation"}, interval=True),
-        *_by_task(rows),
-        Chart("loss", {"loss/total": "training", "valid/total": "held out"}, log=True),
-        Chart("gradient norm before clipping", {"optim/grad_norm": ""}, log=True),
-        Chart("training episodes, with exploration: return", {"collect/return_mean": ""}),
-        Chart("exploration", {"collect/epsilon_mean": "mean epsilon"}),
-        Chart(
-            "speed",
-            {"time/env_steps_per_s": "environment steps/s", "time/gradient_steps_per_s": "gradient steps/s"},
-            log=True,
-        ),
-        Chart("share of the time of an epoch", {f"time/{s}_share": s.replace("_", " ") for s in shares}, limits=share),
-    ]
-
-
-def _by_task(rows: Sequence[dict[str, Any]]) -> list[Chart]:
-    """Return the charts of runs with several environment names, at most eight lines each."""
-    charts = []
-    for measure, limits in (("success_mean", (-0.03, 1.03)), ("return_mean", None)):
-        found = {k for r in rows for k in r if k.startswith("eval/") and k.endswith(f"/{measure}")}
-        names = sorted(found - {f"eval/{measure}"})[:8]
-        lines = {k: k.removeprefix("eval/").removesuffix(f"/{measure}") for k in names}
-        if lines:
-            charts.append(Chart(f"{measure.removesuffix('_mean')} by environment", lines, limits=limits))
-    return charts
 
 
 def _table(final: Mapping[str, float]) -> str:

@@ -7,8 +7,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from seqrl.training.charts import ENV_STEPS, Chart, axes_of, curve_svg, gif_bytes
+from seqrl.training.charts import gif_bytes
+from seqrl.training.curves import curve_axes, curves_html
 from seqrl.training.report import Report, write_report
+from seqrl.training.series import GRADIENT_STEPS
 
 EVIL = "<script>alert('x')</script>&\"quoted\""
 ROWS = [
@@ -16,20 +18,9 @@ ROWS = [
      "eval/success_mean_high": 0.6, "eval/return_mean": 2.0, "valid/total": None if s else 0.7}
     for s in range(0, 100, 10)
 ]  # fmt: skip
-
-
-LOSS = Chart("t", {"loss/total": ""})
-
-
-def online_rows(tasks=()):
-    """Return rows of an online run of ten minutes whose first epoch learned nothing."""
-    rows = []
-    for epoch in range(6):
-        axes = {"step": 40 * max(epoch - 1, 0), "progress/env_steps": 240.0 * epoch, "time/wall_s": 120.0 * epoch}
-        scores = {f"eval/{t}return_mean": float(epoch) for t in ("", *(f"{name}/" for name in tasks))}
-        rows.append({**axes, **scores, "eval/return_mean_low": epoch - 1.0, "eval/return_mean_high": epoch + 1.0})
-        rows.append({**axes, "time/env_steps_per_s": 900.0, "time/env_share": 0.4, "collect/epsilon_mean": 0.5})
-    return rows
+OFFLINE = [{**r, "progress/env_steps": 0, "progress/epoch": 1, "time/wall_s": 1.0 + r["step"]} for r in ROWS]
+ONLINE = [{**r, "progress/env_steps": 40 * r["step"], "time/env_share": 0.2, "time/learn_share": 0.7} for r in OFFLINE]
+FILES = {"old": ROWS, "offline": OFFLINE, "online": ONLINE}
 
 
 class _Page(HTMLParser):
@@ -93,6 +84,7 @@ def test_everything_a_user_names_is_escaped(tmp_path):
         warnings=[EVIL],
         animation=gif_bytes([np.zeros((4, 4, 3), np.uint8)] * 2),
         animation_caption=EVIL,
+        rows=[{"step": 1, "time/wall_s": 1.0, f"eval/{EVIL}/return_mean": 1.0, "eval/b/return_mean": 1.0}],
     )
     page = _Page(text)
     assert "script" not in page.tags
@@ -142,81 +134,76 @@ def test_config_is_shown(tmp_path):
     assert '"seed": 3' in text
 
 
-# ---------------------------------------------------------------------------------------------- charts
-def test_curve_of_nothing_is_none():
-    assert curve_svg(ROWS, Chart("t", {"absent": ""})) is None
-    assert curve_svg([], LOSS) is None
-    assert curve_svg([{"step": 1, "loss/total": None}], LOSS) is None
+# ------------------------------------------------------------------------------------------------ axes
+@pytest.mark.parametrize(
+    ("file", "labels"),
+    [
+        ("old", ["gradient steps"]),
+        ("offline", ["gradient steps", "wall time (s)"]),
+        ("online", ["environment steps", "gradient steps", "wall time (s)"]),
+    ],
+)
+def test_axes_of_a_file_and_its_switch(tmp_path, file, labels):
+    rows = FILES[file]
+    assert [axis.label for axis in curve_axes(rows)] == labels
+    page = _Page(_written(tmp_path, rows=rows))
+    ids = [v for t, n, v in page.attributes if (t, n) == ("input", "id")]
+    assert len(ids) == (len(labels) if len(labels) > 1 else 0)
+    assert [v for t, n, v in page.attributes if (t, n) == ("label", "for")] == ids
+    assert [n for t, n, _ in page.attributes if t == "input"].count("checked") == bool(ids)
+    assert {v for t, n, v in page.attributes if (t, n) == ("input", "type")} <= {"radio"}
+    texts = [text.strip() for text in page.text]
+    counts = [texts.count(label) - bool(ids) for label in labels]
+    assert counts == [4 if file == "online" else 3] * len(labels)
+    assert page.tags.count("svg") == sum(counts)
 
 
-def test_curve_is_an_svg_with_title_and_names():
-    svg = curve_svg(ROWS, Chart("my title", {"loss/total": "training", "valid/total": "held out"}))
-    assert svg.startswith("<svg")
-    assert svg.rstrip().endswith("</svg>")
-    assert "my title" in svg
-    assert "training" in svg
-    assert "held out" in svg
-    assert "gradient steps" in svg
+def test_default_axis_is_the_checked_one_and_shown():
+    html = curves_html(ONLINE)
+    assert "<input type=radio name=axis id=axis0 checked><label for=axis0>environment steps</label>" in html
+    assert "environment steps" in html.split("'charts on0'")[1].split("'charts on1'")[0]
 
 
-def test_interval_is_shaded_only_if_asked():
-    plain, shaded = (curve_svg(ROWS, Chart("t", {"eval/success_mean": ""}, interval=i)) for i in (False, True))
-    assert "FillBetween" in shaded
-    assert "FillBetween" not in plain
+@pytest.mark.parametrize(("end", "unit"), [(599, "s"), (600, "min"), (35999, "min"), (36000, "h")])
+def test_wall_time_has_a_unit_of_its_length(end, unit):
+    assert curve_axes([{"step": 1, "time/wall_s": end}])[-1].label == f"wall time ({unit})"
 
 
-def test_title_in_a_chart_is_escaped():
-    assert "<script>" not in curve_svg(ROWS, Chart("<script>1</script>", {"loss/total": ""}))
+def test_key_that_some_lines_lack_is_no_axis():
+    assert curve_axes([*ROWS, *ONLINE]) == [GRADIENT_STEPS]
+    assert curve_axes([]) == [GRADIENT_STEPS]
 
 
-@pytest.mark.parametrize(("width", "thinned"), [(100, 100), (640, 640), (641, 321), (1400, 467)])
-def test_gif_holds_every_frame_and_is_not_too_wide(width, thinned):
-    import imageio.v3 as imageio
-
-    frames = [np.full((8, width, 3), 60 * i, np.uint8) for i in range(4)]
-    data = gif_bytes(frames)
-    assert data[:4] == b"GIF8"
-    back = imageio.imread(data, extension=".gif", index=None)
-    assert back.shape[0] == 4
-    assert back.shape[2] == thinned
-    assert [int(f[..., 0].mean()) for f in back] == pytest.approx([0, 60, 120, 180], abs=4)
-
-
-# ---------------------------------------------------------------------------------------------- axes
-def labels(text):
-    return re.findall(r"<label for=axis\d>([^<]*)</label>", text)
-
-
-def test_an_online_run_can_be_seen_against_three_axes(tmp_path):
-    text = _written(tmp_path, rows=online_rows())
-    assert labels(text) == ["environment steps", "gradient steps", "wall time"]
-    assert text.count(" checked>") == 1
-    assert text.index(" checked>") < text.index("environment steps</label>")
-    assert text.count("<!-- minutes -->") == text.count("<!-- environment steps -->") > 2
-    assert "script" not in _Page(text).tags
-
-
-def test_an_offline_run_has_gradient_steps_first_and_an_old_file_nothing_else(tmp_path):
-    offline = [{**row, "time/wall_s": 2.0 * row["step"], "progress/env_steps": 0.0} for row in ROWS]
-    assert labels(_written(tmp_path, rows=offline)) == ["gradient steps", "wall time"]
-    assert labels(_written(tmp_path, rows=ROWS)) == []
-    assert [a.label for a in axes_of(ROWS)] == ["gradient steps"]
+def test_charts_are_in_order_and_several_tasks_have_one():
+    tasks = {f"eval/_$\\frac_{i}$/return_mean": 1.0 for i in range(10)}
+    more = {
+        "collect/epsilon_mean": 0.1,
+        "collect/return_mean": 1.0,
+        "time/env_steps_per_s": 9.0,
+        "optim/grad_norm": 1.0,
+    }
+    rows = [{**row, **tasks, **more} for row in ROWS]
+    html = curves_html([{**row, "time/learn_share": 0.4} for row in rows])
+    titles = [
+        "success (",
+        ">return<",
+        ">return per task (evaluation, 8 of 10)<",
+        ">loss<",
+        ">gradient norm",
+        ">exploration",
+    ]
+    places = [html.index(title) for title in [*titles, ">environment steps per second<", ">shares of the time<"]]
+    assert places == sorted(places)
+    assert [f"_$\\frac_{i}$<" in html for i in range(10)] == [True] * 8 + [False] * 2
+    assert ">training, with exploration<" in html
+    one = [{**row, "eval/task/return_mean": 1.0} for row in ROWS]
+    assert "per task" not in curves_html(one)
 
 
-def test_a_chart_without_data_on_an_axis_is_left_out():
-    rows = [{"step": 1, "loss/total": 1.0}, {"step": 2, "progress/env_steps": 5.0, "eval/return_mean": 1.0}]
-    assert curve_svg(rows, LOSS, ENV_STEPS) is None
-    assert curve_svg(rows, LOSS) is not None
-
-
-def test_null_values_leave_gaps_and_repeated_positions_are_drawn():
-    rows = [{"step": s, "loss/total": v} for s, v in [(0, 1.0), (0, 2.0), (5, None), (9, 3.0)]]
-    assert curve_svg(rows, LOSS).startswith("<svg")
-
-
-def test_each_task_has_its_line_up_to_eight(tmp_path):
-    text = _written(tmp_path, rows=online_rows([f"task {i}" for i in range(10)]))
-    assert "return by environment" in text
-    assert "<!-- task 7 -->" in text
-    assert "<!-- task 8 -->" not in text
-    assert "return by environment" not in _written(tmp_path, rows=online_rows())
+@pytest.mark.filterwarnings("error")
+def test_nulls_anywhere_do_not_crash():
+    axes = ["step", "progress/env_steps", "time/wall_s"]
+    values = [k for k in ONLINE[-1] if k not in axes]
+    for keys in (["eval/success_mean_low"], ["loss/total", "time/env_share"], *([k] for k in axes)):
+        assert "<svg" in curves_html([{**row, **dict.fromkeys(keys)} for row in ONLINE])
+    assert "<svg" not in curves_html([{**row, **dict.fromkeys(values)} for row in ONLINE])
