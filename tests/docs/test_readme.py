@@ -1,5 +1,6 @@
 """What the README shows, works: its Python runs, its commands parse, its links lead somewhere."""
 
+import json
 import re
 import shlex
 from importlib import import_module
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seqrl.configs import config_factory
 from seqrl.scripts import train
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,13 @@ def test_commands_parse(page):
     for command in commands:
         _, name, *arguments = shlex.split(command)
         import_module(f"seqrl.scripts.{name.replace('-', '_')}").parser().parse_args(arguments)
+
+
+def test_fragments_of_run_files_are_legal():
+    fragments = [code for page in PAGES for code in blocks(page, "json")]
+    assert fragments
+    for fragment in fragments:
+        config_factory("actor_critic", json.loads("{" + fragment + "}"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

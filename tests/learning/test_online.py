@@ -1,0 +1,111 @@
+"""Online learning by the packaged run files, seed 0, one thread each, with controls that must fail.
+
+CartPole-v1 without memory has to reach a mean return of 475 (the task's own threshold; a random policy gets about 22)
+within 100,000 environment steps; T-Maze with a corridor of 20, which only memory solves, 200 of 200 successes within
+15,000 (chance is 0.5). The same quality has to come out of a run that was killed and resumed, and of a learner whose
+collectors come and go.
+"""
+
+import json
+import random
+import signal
+import time
+
+import pytest
+
+from seqrl.configs import read_config_values
+from seqrl.scripts import train
+from seqrl.training.weights import reported_progress
+from tests.regression.test_online import seqrl_process
+
+pytestmark = pytest.mark.learning
+QUIET = ["experiment.report.enabled=false", "experiment.logging.tensorboard=false"]
+
+
+def arguments(template, folder, *settings):
+    chosen = [*QUIET, f"experiment.output_dir={folder}", *settings]
+    return ["--config", template, "--name", "run", *(a for s in chosen for a in ("--set", s))]
+
+
+def metrics(folder):
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def last_evaluation(folder):
+    return [row for row in metrics(folder) if "eval/return_mean" in row][-1]
+
+
+def trained(template, folder, *settings):
+    assert train.main(arguments(template, folder, *settings)) == 0
+    return last_evaluation(folder)
+
+
+def test_cartpole_is_balanced_within_100k_steps(tmp_path):
+    last = trained("cartpole.json", tmp_path)
+    assert last["progress/env_steps"] <= 100_000
+    assert last["eval/return_mean"] >= 475
+
+
+def test_cartpole_without_its_rewards_is_not_learned(tmp_path):
+    zero = 'collect.replay.relabel={"type": "scale_rewards", "scale": 0.0}'
+    last = trained("cartpole.json", tmp_path, zero, "train.num_epochs=20")
+    assert last["eval/return_mean"] < 150
+
+
+def test_tmaze_is_solved_within_15k_steps(tmp_path):
+    last = trained("tmaze_online.json", tmp_path)
+    assert last["progress/env_steps"] <= 15_000
+    assert (last["eval/episodes"], last["eval/success_mean"]) == (200, 1.0)
+
+
+def test_tmaze_without_memory_stays_at_chance(tmp_path):
+    last = trained("tmaze_online.json", tmp_path, "algo.sequence_encoder.type=feedforward")
+    assert last["eval/success_mean"] <= 0.65
+
+
+@pytest.mark.timeout(900)
+def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
+    process = seqrl_process(tmp_path, *arguments("tmaze_online.json", tmp_path))
+    steps = read_config_values("tmaze_online.json")["collect"]
+    epoch_steps = steps["steps_per_epoch"] * steps["num_envs"]
+    draw = random.Random(0)
+    kills = 0
+    while kills < 2:
+        time.sleep(draw.uniform(10, 20))
+        assert process.poll() is None, process.stderr.read()
+        if not (tmp_path / "run/checkpoints/last").exists():
+            continue
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        process = seqrl_process(tmp_path, *arguments("tmaze_online.json", tmp_path), "--resume")
+    _, text = process.communicate(timeout=600)
+    assert process.returncode == 0, text
+    last = last_evaluation(tmp_path)
+    assert last["eval/success_mean"] >= 0.98
+    assert last["progress/env_steps"] == last["progress/epoch"] * epoch_steps
+    epochs = [row["progress/epoch"] for row in metrics(tmp_path) if "collect/episodes" in row]
+    assert epochs == [float(e + 1) for e in range(len(epochs))]
+
+
+@pytest.mark.timeout(900)
+def test_tmaze_is_solved_by_a_learner_with_collectors_that_come_and_go(tmp_path):
+    """Three collectors, two of which are killed, one of these started again."""
+    command = arguments("tmaze_online.json", tmp_path)
+    collectors = [seqrl_process(tmp_path, *command, "--role", "collect") for _ in range(3)]
+    learner = seqrl_process(tmp_path, *command, "--role", "learn")
+    while len(reported_progress(tmp_path / "run")) < 3:
+        assert learner.poll() is None, learner.stderr.read()
+        time.sleep(0.1)
+    time.sleep(10)
+    for process in collectors[:2]:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    time.sleep(5)
+    restarted = seqrl_process(tmp_path, *command, "--role", "collect")
+    for process in (learner, collectors[2], restarted):
+        _, text = process.communicate(timeout=800)
+        assert process.returncode == 0, text
+    assert last_evaluation(tmp_path)["eval/success_mean"] >= 0.98
+    assert len(reported_progress(tmp_path / "run")) == 4
