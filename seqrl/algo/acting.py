@@ -33,6 +33,7 @@ class VectorPolicy:
         self._step = np.zeros(num_rows, np.int64)
         self._prev_action = algo.codec.zeros(num_rows)
 
+    @torch.inference_mode()
     def reset(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True."""
         if rows.any():
@@ -40,7 +41,7 @@ class VectorPolicy:
             self._step[rows] = 0
             self._prev_action[rows] = 0.0
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def act(
         self,
         obs: Mapping[str, np.ndarray],
