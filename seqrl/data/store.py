@@ -137,6 +137,7 @@ class StoreWriter:
         self._area = path / area
         self._limit = (budget or Budget()).of_one_shard()
         self._shard: ShardWriter | None = None
+        self.num_shards = 0
         self._schema: Schema | None = _schema_of(path)
         self._codec: ActionCodec | None = None
         self._action_space = info.action_space
@@ -171,6 +172,7 @@ class StoreWriter:
         if shard is None or self._is_full(shard):
             self.close()
             shard = self._shard = ShardWriter(self._area, schema)
+            self.num_shards += 1
         try:
             shard.append(trajectory, columns, name)
         except BaseException:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
+from gymnasium.vector.async_vector_env import AsyncState
 
 from seqrl.core.errors import EnvError
 
@@ -115,6 +116,17 @@ def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: f
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
             raise EnvError(f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s") from error
         raise
+
+
+def close_gently(env: VectorEnv[Any, Any, Any]) -> None:
+    """Close a vector, by force if it is in the middle of a call or its processes have died."""
+    inner = env.unwrapped
+    if isinstance(inner, AsyncVectorEnv) and not inner.closed:
+        is_idle = inner._state is AsyncState.DEFAULT
+        if not is_idle or not all(process.is_alive() for process in inner.processes):
+            close_by_force(env)
+            return
+    env.close()
 
 
 def close_by_force(env: VectorEnv[Any, Any, Any]) -> None:

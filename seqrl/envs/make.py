@@ -81,7 +81,7 @@ def make_batched_env(
     *,
     vectorization: Literal["sync", "async", "native"] = "sync",
     start_method: str = "auto",
-    max_restarts: int = 0,
+    max_restarts: int | None = None,
     timeout_s: float | None = None,
 ) -> BatchedEnv:
     """Return ``num_envs`` environments behind the one interface.
@@ -93,7 +93,7 @@ def make_batched_env(
         vectorization: ``sync`` steps them in this process, ``async`` in one process each; ``native`` says that
             ``makers`` makes a vector, which is seen without being told.
         start_method: How the processes of ``async`` begin: ``auto``, ``forkserver``, ``spawn`` or ``fork``.
-        max_restarts: Failures that are borne: see :mod:`seqrl.envs.faults`. 0 lets the first one through as it is.
+        max_restarts: Failures that are borne: see :mod:`seqrl.envs.faults`. None lets the first one through as it is.
         timeout_s: Longest time of one step of ``async``.
 
     Raises:
@@ -104,16 +104,18 @@ def make_batched_env(
         raise EnvError("no environment was given")
     first = makers[0]()
     if isinstance(first, VectorEnv):
-        rebuild = makers[0] if max_restarts else None
-        return BatchedEnv(first, rebuild=rebuild, max_restarts=max_restarts)  # type: ignore[arg-type]
+        if len(makers) > 1:
+            raise EnvError(f"{len(makers)} native vectors were given; only one can be used")
+        rebuild = None if max_restarts is None else makers[0]
+        return BatchedEnv(first, rebuild=rebuild, max_restarts=max_restarts or 0)  # type: ignore[arg-type]
     first.close()
     if vectorization == "native":
         raise EnvError(f"a native vector environment is needed, and {first} is a single one")
     rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
-    if max_restarts:
+    if max_restarts is not None:
         rows = [RestartingMaker(maker) for maker in rows]
     build = functools.partial(_build_vector, rows, vectorization, start_method)
-    if not max_restarts:
+    if max_restarts is None:
         return BatchedEnv(build(), timeout_s=timeout_s)
     return BatchedEnv(build(), rebuild=build, max_restarts=max_restarts, timeout_s=timeout_s)
 

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
-from seqrl.envs.faults import FAULT_KEY, RESET_FAULT_KEY, close_by_force, require_finite, step_within
+from seqrl.envs.faults import FAULT_KEY, RESET_FAULT_KEY, close_by_force, close_gently, require_finite, step_within
 
 LOG_PREFIX = "log/"
 SUCCESS_KEYS = ("success", "is_success")
@@ -147,8 +147,8 @@ class BatchedEnv:
         return self.env.render() or ()
 
     def close(self) -> None:
-        """Close the environments."""
-        self.env.close()
+        """Close the environments; those that do not answer any more are ended."""
+        close_gently(self.env)
 
     def _time_step(
         self,

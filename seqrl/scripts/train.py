@@ -20,7 +20,10 @@ DEBUG = (
     "experiment.logging.every_n_steps=1",
     "experiment.evaluation.episodes=4",
     "experiment.evaluation.num_envs=2",
-    "collect.num_envs=2",
+    "collect.replay.min_transitions=0",
+    "collect.replay.min_trajectories=1",
+    "train.start_epoch=0",
+    "collect.start_epoch=0",
 )
 
 
@@ -66,6 +69,8 @@ def resolve_config(args: argparse.Namespace) -> BaseConfig:
     if plugins:
         values["plugins"] = plugins
     overrides = [*(DEBUG if args.debug else ()), *args.set]
+    if args.debug and (values.get("collect") or {}).get("steps_per_epoch"):
+        overrides.insert(0, "collect.steps_per_epoch=64")
     if args.dataset is not None:
         overrides.insert(0, "train.data=" + json.dumps([{"path": args.dataset}]))
     if args.name is not None:

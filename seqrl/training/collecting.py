@@ -14,7 +14,8 @@ from seqrl.training.collector import CollectStats
 from seqrl.training.console import format_count
 from seqrl.training.loggers import JsonlLogger
 from seqrl.training.replay import budget_of
-from seqrl.training.weights import Subscriber
+from seqrl.training.run_folder import is_running
+from seqrl.training.weights import Subscriber, reported_progress
 
 if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment
@@ -66,11 +67,19 @@ def collect_until_finished(experiment: Experiment) -> None:
     metrics_logger = JsonlLogger(slot.path / "metrics.jsonl", None)
     logger.info("collector %d of %s", slot.number, experiment.folder.path)
     version, epoch = -1, 0
+    if before := [r["env_steps_per_env"] for r in reported_progress(experiment.folder.path)]:
+        collector.exploration.num_steps[:] = int(sum(before) / len(before))  # go on where the others are
     try:
         while not run.is_finished:
+            if not is_running(experiment.folder.path):
+                time.sleep(POLL_S)  # the learner was stopped, and may be resumed
+                continue
             if (weights := run.poll()) is not None:
                 experiment.algo.deserialize(weights.tensors)
                 version = weights.version
+            if version < experiment.config.collect.start_epoch:
+                time.sleep(POLL_S)
+                continue
             stats = collector.collect(epoch)
             epoch += 1
             progress.epoch = epoch
@@ -86,6 +95,7 @@ def collect_until_finished(experiment: Experiment) -> None:
             slot.report(
                 {
                     "env_steps": dict(progress.env_steps),
+                    "env_steps_per_env": int(collector.exploration.num_steps.mean()),
                     "episodes": progress.num_episodes,
                     "faults": progress.num_faults,
                     "weights": version,

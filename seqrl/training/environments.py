@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import EnvSection
-from seqrl.core.errors import EnvError
+from seqrl.core.errors import ConfigError, EnvError
 from seqrl.envs.make import (
     MakeEnv,
     MakeVectorEnv,
@@ -76,6 +76,19 @@ def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int, max_st
     return functools.partial(make_vector_env, task.env_id, num_envs, task.kwargs, plugins=config.plugins)
 
 
+def checked_makers(name: str, makers: Any) -> Makers | None:
+    """Return the makers that a user gave.
+
+    Raises:
+        ConfigError: If they are not a callable, or a list of callables that is not empty.
+    """
+    if makers is None or callable(makers):
+        return makers  # type: ignore[no-any-return]
+    if not isinstance(makers, Sequence) or not makers or not all(callable(m) for m in makers):
+        raise ConfigError(f"{name} must be a callable that makes an environment, or a list of them, got {makers!r}")
+    return makers
+
+
 def build_env(makers: Makers, num_envs: int, section: EnvSection) -> BatchedEnv:
     """Return environments that are restarted when they fail."""
     return make_batched_env(
@@ -91,6 +104,8 @@ def build_env(makers: Makers, num_envs: int, section: EnvSection) -> BatchedEnv:
 def first_spaces(makers: Makers) -> tuple[Any, Any]:
     """Return the observation and action space of one environment, made for that and closed."""
     made = (makers if callable(makers) else makers[0])()
+    if not hasattr(made, "action_space"):
+        raise EnvError(f"the callable that makes environments returned {made!r}, which is not one")
     try:
         if isinstance(made, VectorEnv):
             return made.single_observation_space, made.single_action_space

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,11 +132,16 @@ def evaluation_mode(algo: Algo | None, seed: int) -> Iterator[None]:
         return
     training = algo.nets.training
     devices = [algo.device] if algo.device.type == "cuda" else []
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002  (an environment may draw from it)
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
         algo.set_eval()
         try:
             yield
         finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
             if training:
                 algo.set_train()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from seqrl.algo.checkpoint import read_checkpoint, save_checkpoint
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError, EnvError, TrainingError
+from seqrl.core.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from seqrl.core.seeding import integer_seed, seed_everything
 from seqrl.core.types import TimeStep
 from seqrl.data.store import StoreInfo, StoreWriter
@@ -28,15 +27,16 @@ from seqrl.envs.metrics import Episode
 from seqrl.training.collecting import collect_until_finished, merged, wait_for_data
 from seqrl.training.collector import CollectStats
 from seqrl.training.console import evaluation_line
-from seqrl.training.environments import Makers, build_env
+from seqrl.training.environments import Makers, build_env, first_spaces
 from seqrl.training.evaluator import Evaluator
 from seqrl.training.learner import LearnStats
 from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
 from seqrl.training.replay import budget_of
 from seqrl.training.resume import restore, training_state
-from seqrl.training.rollouts import OnStep
+from seqrl.training.rollouts import OnStep, recording
 from seqrl.training.run_report import write_run_report
 from seqrl.training.setup import ExperimentSetup, Progress, Role
+from seqrl.training.spaces import agreed_spaces
 from seqrl.training.summary import start_summary
 from seqrl.training.weights import Publisher, reported_progress
 
@@ -84,6 +84,7 @@ class Experiment(ExperimentSetup):
         self._publisher: Publisher | None = None
         self._started = time.perf_counter()
         self._epochs_before = 0
+        self._has_learned = False
 
     @classmethod
     def from_config(
@@ -98,13 +99,17 @@ class Experiment(ExperimentSetup):
         Raises:
             SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
         """
-        self._prepare()
-        if self.role == "collect":
-            return
-        if self._resume:
-            restore(self, read_checkpoint(self.folder.path))
-        if self.accelerator.is_main_process:
-            logger.info("%s", start_summary(self))
+        try:
+            self._prepare()
+            if self.role == "collect":
+                return
+            if self._resume:
+                restore(self, read_checkpoint(self.folder.path))
+            if self.accelerator.is_main_process:
+                logger.info("%s", start_summary(self))
+        except BaseException:
+            self.close()
+            raise
 
     # ---------------------------------------------------------------------------------------- the run
     def learn(self) -> RunStats:
@@ -114,6 +119,11 @@ class Experiment(ExperimentSetup):
             TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``; the last two batches lie
                 in the run's folder then.
         """
+        if not hasattr(self, "algo"):
+            raise ConfigError("call start() before learn()")
+        if self._has_learned:
+            raise ConfigError("learn() was called before; go on with a new Experiment and resume=True")
+        self._has_learned = True
         self._started, self._epochs_before = time.perf_counter(), self.progress.epoch
         try:
             if self.role == "collect":
@@ -127,7 +137,7 @@ class Experiment(ExperimentSetup):
 
     def _learn(self) -> None:
         self._open_loggers()
-        if self.role == "learn" and self.accelerator.is_main_process:
+        if self.config.collect.steps_per_epoch and self.accelerator.is_main_process:
             self._publisher = Publisher(self.folder.path)
         self.publish()
         if self.progress.epoch == 0:
@@ -184,9 +194,8 @@ class Experiment(ExperimentSetup):
         dataset.refresh(epoch)
         if self.role == "learn":
             wait_for_data(self, epoch)
-            self.progress.env_steps = Counter()
-            for report in reported_progress(self.folder.path):
-                self.progress.env_steps += Counter(report["env_steps"])
+        if self.replay is not None:
+            self.progress.take_reports(reported_progress(self.folder.path))
         return all(gather_object([dataset.is_ready]))
 
     def learn_epoch(self, epoch: int) -> LearnStats:
@@ -275,8 +284,7 @@ class Experiment(ExperimentSetup):
         Raises:
             EnvError: If no episode ended.
         """
-        if episodes is None and timesteps is None:
-            episodes = self.config.experiment.evaluation.episodes
+        episodes = self._checked_test(make_env, episodes, timesteps)
         section = self.config.experiment.evaluation.model_copy()
         section.episodes = episodes or section.num_envs
         evaluator = Evaluator(
@@ -294,7 +302,7 @@ class Experiment(ExperimentSetup):
             if save_trajs_to is not None:
                 info = StoreInfo(env.observation_space, env.codec.space, source=f"{self.config.algo_name} policy")
                 writer = StoreWriter(Path(save_trajs_to).expanduser(), info)
-                hooks.append(recording(env.codec.decode, writer))
+                hooks.append(recording(env.codec.decode, writer.append))
 
             def on_step(actions: np.ndarray | None, step: TimeStep) -> None:
                 for hook in hooks:
@@ -307,6 +315,18 @@ class Experiment(ExperimentSetup):
             evaluator.close()
             if writer is not None:
                 writer.close()
+
+    def _checked_test(self, make_env: Makers, episodes: int | None, timesteps: int | None) -> int | None:
+        """Return how many episodes a test has, after looking at its arguments."""
+        if not hasattr(self, "algo"):
+            raise ConfigError("call start() before evaluate_test()")
+        for name, value in (("episodes", episodes), ("timesteps", timesteps)):
+            if value is not None and value < 1:
+                raise ConfigError(f"evaluate_test: {name} must be at least 1, got {value}")
+        for maker in [make_env] if callable(make_env) else make_env:
+            agreed_spaces(self.info, *first_spaces(maker), "make_env")
+        is_open = episodes is None and timesteps is None
+        return self.config.experiment.evaluation.episodes if is_open else episodes
 
     def _evaluate_and_log(self) -> None:
         if not self.accelerator.is_main_process:
@@ -375,6 +395,8 @@ class Experiment(ExperimentSetup):
 
     def load_checkpoint(self, epoch: int, *, resume_training_state: bool = True) -> None:
         """Go back to an epoch of this run that was kept (``experiment.save.every_n_epochs``).
+
+        With the training state, what the run's own replay has got since is deleted.
 
         Args:
             epoch: Epochs that were done then.
@@ -460,25 +482,10 @@ class Experiment(ExperimentSetup):
 
     def close(self) -> None:
         """Close environments, files and loggers."""
-        for metrics_logger in self.loggers:
-            metrics_logger.close()
-        self.loggers.clear()
-        for closable in (self.evaluator, self.collector, self._writer):
-            if closable is not None:
-                closable.close()
-
-
-def recording(decode: Callable[[np.ndarray], np.ndarray], writer: StoreWriter) -> OnStep:
-    """Return a hook for :func:`seqrl.training.rollouts.evaluate_episodes` that stores whole episodes."""
-    from seqrl.envs.recorder import Recorder
-
-    recorder = Recorder()
-
-    def record(actions: np.ndarray | None, step: TimeStep) -> None:
-        if actions is None:
-            recorder.start(step)
-            return
-        for trajectory in recorder.add(decode(actions), step):
-            writer.append(trajectory)
-
-    return record
+        with contextlib.ExitStack() as stack:
+            for closable in (*self.loggers, self._writer, self.collector, self.evaluator):
+                if closable is not None:
+                    stack.callback(closable.close)
+            self.loggers.clear()
+        if hasattr(self, "folder"):
+            self.folder.release()

@@ -30,6 +30,7 @@ def training_state(experiment: Experiment) -> TrainingState:
         "env_steps": dict(progress.env_steps),
         "num_episodes": progress.num_episodes,
         "num_faults": progress.num_faults,
+        "reported": progress.reported,
         "best": experiment.best,
         "num_threads": torch.get_num_threads(),
         "num_processes": experiment.accelerator.num_processes,
@@ -84,16 +85,20 @@ def _restore_progress(experiment: Experiment, values: dict[str, Any]) -> None:
     progress.epoch, progress.wall_s = values["epoch"], values["wall_s"]
     progress.env_steps = Counter(values["env_steps"])
     progress.num_episodes, progress.num_faults = values["num_episodes"], values["num_faults"]
+    progress.reported = dict(values["reported"])
     experiment.best = dict(values["best"])
 
 
 def _restore_collecting(experiment: Experiment, values: dict[str, Any]) -> None:
     collector, replay = experiment.collector, experiment.replay
+    experiment.close_writer()  # it must not go on in a shard that is about to be cut
+    experiment.accelerator.wait_for_everyone()
     if collector is not None:
         collector.cut_off()
         if (state := values["explorations"][experiment.rank]) is not None:
             collector.exploration.load_state(state)
-    is_own = experiment.config.collect.replay.path is None and experiment.role == "both"
+    is_shared = experiment.config.collect.replay.path is not None or (experiment.folder.path / "collectors").exists()
+    is_own = experiment.role == "both" and not is_shared
     if replay is not None and is_own:
         if experiment.accelerator.is_main_process and (forgotten := replay.cut(values["replay"])):
             logger.info("%d trajectories of an epoch that was not finished are forgotten", forgotten)

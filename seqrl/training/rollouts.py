@@ -198,6 +198,20 @@ def _whole(step: TimeStep) -> np.ndarray:
     return step.done if step.fault is None else step.done & ~step.fault
 
 
+def recording(decode: Callable[[np.ndarray], np.ndarray], write: Callable[[Trajectory], None]) -> OnStep:
+    """Return a hook for :func:`evaluate_episodes` that stores whole episodes."""
+    recorder = Recorder()
+
+    def record(actions: np.ndarray | None, step: TimeStep) -> None:
+        if actions is None:
+            recorder.start(step)
+            return
+        for trajectory in recorder.add(decode(actions), step):
+            write(trajectory)
+
+    return record
+
+
 def row_quota(num_episodes: int, num_rows: int) -> np.ndarray:
     """Return how many episodes each row contributes."""
     return num_episodes // num_rows + (np.arange(num_rows) < num_episodes % num_rows)

@@ -13,7 +13,7 @@ from typing import Any
 from seqrl.algo.checkpoint import write_pointer
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import CheckpointError, ConfigError
-from seqrl.core.files import write_json
+from seqrl.core.files import FileLock, is_locked, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +27,11 @@ CHANGEABLE_ON_RESUME = (
     "env.start_method",
     "env.max_restarts",
     "env.timeout_s",
+    "collect.replay.max_",
+    "train.init_from",
 )
-MUST_FIT = ("algo_name", "algo.", "observation.", "train.window_steps")
+_LOCK = "lock"
+MUST_FIT = ("algo_name", "algo.", "observation.", "train.window_steps", "collect.replay.path", "collect.replay.max_")
 """What a collector's config shares with its learner's."""
 
 
@@ -55,6 +58,8 @@ class RunFolder:
 
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         self._set_paths(path)
+        if is_running(path):
+            raise ConfigError(f"another process is running {path}; stop it first, or choose another name (--name)")
         if resume:
             self._check_resumable(config)
         elif path.exists() and not path.is_dir():
@@ -62,6 +67,7 @@ class RunFolder:
         elif path.exists() and any(path.iterdir()):
             self._clear(overwrite)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(path / _LOCK)
         write_json(path / "config.json", config.to_json())
 
     @classmethod
@@ -70,6 +76,11 @@ class RunFolder:
         folder = cls.__new__(cls)
         folder._set_paths(path)
         return folder
+
+    def release(self) -> None:
+        """Let another process go on with the run; safe to call twice."""
+        if (lock := getattr(self, "_lock", None)) is not None:
+            lock.release()
 
     def _set_paths(self, path: Path) -> None:
         self.path = path
@@ -133,26 +144,41 @@ class RunFolder:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def is_running(path: Path) -> bool:
+    """Tell whether a living process trains in the folder of a run."""
+    for _ in range(5):  # a process that asks the same holds the lock for an instant
+        if not is_locked(path / _LOCK):
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> RunFolder:
     """Return the folder of the run that a learner has begun, or will begin soon.
 
     Raises:
-        ConfigError: If there is none after ``timeout_s``, or if its policy is another one.
+        ConfigError: If there is none after ``timeout_s``, or if its policy or replay is another one.
     """
     end = time.monotonic() + timeout_s
     file = path / "config.json"
-    while not (file.is_file() and (path / "published" / "weights.safetensors").is_file()):
+    published = path / "published"
+    while not (
+        is_running(path)
+        and file.is_file()
+        and (published / "weights.safetensors").is_file()
+        and not (published / "finished").exists()
+    ):
         if time.monotonic() > end:
-            raise ConfigError(f"no learner has published weights in {path} within {timeout_s:.0f} s")
+            has_ended = " (the run there has ended)" if (published / "finished").exists() else ""
+            raise ConfigError(f"no learner has published weights in {path} within {timeout_s:.0f} s{has_ended}")
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)
     saved = json.loads(file.read_text(encoding="utf-8"))
-    lines = [
-        f"  {name}  is {old!r} there, and {new!r} here"
-        for name, old, new in differences(saved, config.to_json())
-        if name.startswith(MUST_FIT)
-    ]
+    found = differences(saved, config.to_json())
+    lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in found if name.startswith(MUST_FIT)]
+    if others := [name for name, _, _ in found if name.startswith(("env.id", "env.kwargs", "env.tasks"))]:
+        logger.warning("the environment differs from the learner's: %s", ", ".join(others))
     if lines:
         raise ConfigError(f"cannot collect for {path} with another policy:\n" + "\n".join(lines))
     return RunFolder.at(path)

@@ -32,6 +32,7 @@ from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.environments import (
     Makers,
     build_env,
+    checked_makers,
     first_spaces,
     refuse_foreign,
     row_makers,
@@ -69,6 +70,17 @@ class Progress:
     env_steps: Counter[str] = field(default_factory=Counter)
     num_episodes: int = 0
     num_faults: int = 0
+    reported: dict[str, Any] = field(default_factory=dict)
+
+    def take_reports(self, reports: Sequence[dict[str, Any]]) -> None:
+        """Add what collectors have done since the last call."""
+        steps = sum((Counter(r["env_steps"]) for r in reports), Counter())
+        episodes, faults = sum(r["episodes"] for r in reports), sum(r["faults"] for r in reports)
+        before = self.reported
+        self.env_steps += steps - Counter(before.get("env_steps", {}))
+        self.num_episodes += episodes - before.get("episodes", 0)
+        self.num_faults += faults - before.get("faults", 0)
+        self.reported = {"env_steps": dict(steps), "episodes": episodes, "faults": faults}
 
     @property
     def num_env_steps(self) -> int:
@@ -114,8 +126,8 @@ class ExperimentSetup:
         self.collector: Collector | None = None
         self.replay: Store | None = None
         self.slot: CollectorSlot | None = None
-        self._given_train_env = make_train_env
-        self._given_val_env = make_val_env or make_train_env
+        self._given_train_env = checked_makers("make_train_env", make_train_env)
+        self._given_val_env = checked_makers("make_val_env", make_val_env) or self._given_train_env
         self._given_dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
         self._resume, self._overwrite = resume, overwrite
         self._writer: StoreWriter | None = None
@@ -143,7 +155,8 @@ class ExperimentSetup:
         seed_everything(config.train.seed)  # the same networks on every rank
         self.algo = self._build_algo()
         self._check_next_obs(sources)
-        if config.train.init_from is not None:
+        self._check_collection()
+        if config.train.init_from is not None and not self._resume:
             self.algo.deserialize(read_checkpoint(config.train.init_from).tensors("model.safetensors"))
             self.algo.on_checkpoint_loaded(is_resume=False)
         self._open_folder()
@@ -216,6 +229,19 @@ class ExperimentSetup:
                 "have (next_obs); use bc, or write next_obs"
             )
 
+    def _check_collection(self) -> None:
+        """Refuse, or warn of, what could never work, before anything is written."""
+        train, collect = self.config.train, self.config.collect
+        if self.is_collecting:
+            makers = self._given_train_env or row_makers(self.config, self.train_tasks, collect.num_envs)
+            if not callable(makers) and collect.num_envs < len(makers):
+                raise ConfigError(
+                    f"collect.num_envs is {collect.num_envs}, fewer than the {len(makers)} environments that share them"
+                )
+        for section, what in ((train, "train"), (collect, "collect")):
+            if section.steps_per_epoch and 0 < train.num_epochs <= section.start_epoch:
+                self.warn(f"{what}.start_epoch {section.start_epoch} is beyond train.num_epochs {train.num_epochs}")
+
     # ------------------------------------------------------------------------------------- environments
     def _find_environments(self, info: StoreInfo | None) -> None:
         """Find out what to evaluate and collect in, and agree on the spaces."""
@@ -229,7 +255,10 @@ class ExperimentSetup:
         self._info = info
         if self._given_val_env is not None:
             self.eval_makers = self._given_val_env
-            for makers in (self._given_train_env or self._given_val_env, self._given_val_env):
+            named = single_makers(self.config, self.train_tasks) if self.is_collecting else []
+            if self.is_collecting and not (named or self._given_train_env):
+                raise ConfigError("env.id: is required to collect, or make_train_env")
+            for makers in (self._given_train_env or named, self._given_val_env):
                 for maker in [makers] if callable(makers) else makers:
                     self._agree(self.env_id or "make_env", *first_spaces(maker))
         elif not self.eval_tasks:
@@ -283,10 +312,6 @@ class ExperimentSetup:
             return
         collect = self.config.collect
         makers = self._given_train_env or row_makers(self.config, self.train_tasks, collect.num_envs)
-        if not callable(makers) and collect.num_envs < len(makers):
-            raise ConfigError(
-                f"collect.num_envs is {collect.num_envs}, fewer than the {len(makers)} environments that share them"
-            )
         env = build_env(makers, collect.num_envs, section)
         seed, rank = self.config.train.seed, self.collector_rank
         exploration = build_exploration(collect, env, seed, rank)
@@ -304,9 +329,18 @@ class ExperimentSetup:
         """Which generators this process's collector uses: no two of a run use the same."""
         return self.rank if self.slot is None else self.accelerator.num_processes + self.slot.number
 
+    def close_writer(self) -> None:
+        """End the shard that this process writes; the next trajectory begins another."""
+        if self._writer is not None:
+            self._writer.close()
+
     def _write_trajectory(self, trajectory: Trajectory) -> None:
         assert self._writer is not None
+        shard = self._writer.num_shards
         self._writer.append(trajectory)
+        if self._writer.num_shards > shard and self.accelerator.is_main_process and self.replay is not None:
+            self.replay.refresh()
+            self.replay.evict(budget_of(self.config.collect.replay))
 
     # ------------------------------------------------------------------------------------------ algorithm
     def _build_algo(self) -> Algo:

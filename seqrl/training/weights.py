@@ -117,8 +117,15 @@ class CollectorSlot:
                 self.number += 1
 
     def report(self, values: dict[str, Any]) -> None:
-        """Say how far this collector has come."""
-        write_json(self.path / "progress.json", values)
+        """Say how far this collector has come.
+
+        Raises:
+            TrainingError: If the run's folder was replaced.
+        """
+        try:
+            write_json(self.path / "progress.json", values)
+        except FileNotFoundError as error:
+            raise TrainingError(f"{self.path} is gone: the run was replaced; start the collector again") from error
 
 
 def reported_progress(run: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,9 @@ import pytest
 
 from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.core.errors import ConfigError, TrainingError
+from seqrl.core.files import FileLock
 from seqrl.data import Store
+from seqrl.training.experiment import Experiment
 from seqrl.training.run_folder import join_run
 from seqrl.training.weights import CollectorSlot, Publisher, Subscriber, reported_progress
 from tests.distributed.test_two_ranks import torchrun
@@ -58,10 +60,42 @@ def test_a_collector_needs_a_learner_and_its_policy(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text(json.dumps(config.to_json()))
     Publisher(tmp_path / "run").publish(small_algo().serialize(), 0)
+    with pytest.raises(ConfigError, match="no learner has published weights"):
+        join_run(tmp_path / "run", config, timeout_s=0.2)  # nobody learns there now
+    learner = FileLock(tmp_path / "run" / "lock")
     assert join_run(tmp_path / "run", config).path == tmp_path / "run"
+    Publisher(tmp_path / "run").finish()
+    with pytest.raises(ConfigError, match="the run there has ended"):
+        join_run(tmp_path / "run", config, timeout_s=0.2)
+    Publisher(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"collect\.replay\.max_transitions  is None there, and 5 here"):
+        join_run(tmp_path / "run", small(tmp_path, collect={"replay": {"max_transitions": 5}}))
     other = small(tmp_path, algo={"sequence_encoder": {"type": "gru", "d_hidden": 32}})
     with pytest.raises(ConfigError, match=r"another policy:\n  algo\.sequence_encoder\.d_hidden  is 16 there, and 32"):
         join_run(tmp_path / "run", other)
+    learner.release()
+
+
+def test_a_run_belongs_to_one_learner(tmp_path):
+    config = small(tmp_path, train={"num_epochs": 1})
+    first = Experiment(config)
+    first.start()
+    for options in ({"resume": True}, {"overwrite": True}, {}):
+        with pytest.raises(ConfigError, match="another process is running"):
+            Experiment(config, **options).start()
+    first.learn()
+    Experiment(config, overwrite=True).start()
+
+
+def test_a_run_of_both_takes_in_what_collectors_bring(tmp_path):
+    config = small(tmp_path, train={"num_epochs": 60})
+    (tmp_path / "run.json").write_text(json.dumps(config.to_json()))
+    learner = seqrl_process(tmp_path, "--config", "run.json")
+    collector = seqrl_process(tmp_path, "--config", "run.json", "--role", "collect")
+    texts = [p.communicate(timeout=200)[1] for p in (learner, collector)]
+    assert (learner.returncode, collector.returncode) == (0, 0), texts
+    assert rows(tmp_path)[-1]["progress/env_steps"] > 60 * 60
+    assert Store(tmp_path / "run/replay").verify() == []
 
 
 # ------------------------------------------------------------------------------------------ torchrun

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -330,6 +331,82 @@ def test_a_given_epoch_can_be_loaded(tmp_path):
         experiment.load_checkpoint(9)
 
 
+def test_a_run_that_went_back_to_an_epoch_goes_on_collecting(tmp_path):
+    experiment = seqrl.Experiment(small(tmp_path, experiment={"save": {"every_n_epochs": 1}}))
+    experiment.start()
+    for epoch in range(4):
+        experiment.run_epoch(epoch)
+    experiment.load_checkpoint(2)
+    before = experiment.replay.num_transitions
+    for epoch in range(2, 6):
+        experiment.run_epoch(epoch)
+    assert experiment.progress.num_env_steps == 6 * 60
+    assert experiment.replay.num_transitions > before + 3 * 60
+    assert experiment.replay.verify() == []
+    experiment.close()
+
+
+def test_the_budget_holds_within_an_epoch_too(tmp_path):
+    config = small(
+        tmp_path, train={"num_epochs": 1}, collect={"steps_per_epoch": 700, "replay": {"max_transitions": 400}}
+    )
+    experiment = seqrl.Experiment(config)
+    experiment.start()
+    sizes = []
+    experiment.collector.collect(0, lambda *_: sizes.append(Store(experiment.replay.path).num_transitions))
+    assert 300 < max(sizes) <= 400 + 2 * (400 // 16 + 12)
+    experiment.close()
+
+
+def test_evaluation_does_not_disturb_environments_that_draw_from_global_generators(tmp_path):
+    class Global(gym.Env):
+        observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return np.full(1, random.random(), np.float32), {}
+
+        def step(self, action):
+            self.t += 1
+            return np.random.random(1).astype(np.float32), 1.0, self.t == 5, False, {}  # noqa: NPY002
+
+    for name, every in (("a", 1), ("b", 4)):
+        changes = {"evaluation": {"every_n_epochs": every}}
+        run(small(tmp_path, name, env={"id": None, "kwargs": {}}, experiment=changes), make_train_env=Global)
+    kept = [[r for r in rows(tmp_path, n) if "eval/return_mean" not in r] for n in "ab"]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"make_train_env": []}, "make_train_env must be a callable"),
+        ({"make_train_env": gym.make("CartPole-v1")}, "make_train_env must be a callable"),
+        ({"make_train_env": lambda: None}, "returned None"),
+        ({"role": "other"}, "role must be"),
+    ],
+)
+def test_bad_arguments_are_said(options, says, tmp_path):
+    with pytest.raises(seqrl.SeqrlError, match=says):
+        seqrl.Experiment(small(tmp_path), **options).start()
+    assert not (tmp_path / "run").exists()
+
+
+def test_verbs_out_of_order_are_said(tmp_path):
+    experiment = seqrl.Experiment(small(tmp_path, train={"num_epochs": 1}))
+    with pytest.raises(ConfigError, match="call start"):
+        experiment.learn()
+    experiment.start()
+    with pytest.raises(ConfigError, match="episodes must be at least 1, got 0"):
+        experiment.evaluate_test(env_maker("seqrl/TMazeActive-v0"), episodes=0)
+    with pytest.raises(EnvError, match="make_env"):
+        experiment.evaluate_test(env_maker("CartPole-v1"), episodes=1)
+    experiment.learn()
+    with pytest.raises(ConfigError, match="resume=True"):
+        experiment.learn()
+
+
 def test_a_run_begins_with_given_weights(tmp_path):
     _, first = run(small(tmp_path, "first"))
     given = {"init_from": str(first.path), "num_epochs": 0}
@@ -377,6 +454,9 @@ def test_a_broken_update_is_suppressed_with_any_optimiser(tmp_path):
 def test_what_is_missing_is_said(tmp_path, capsys):
     assert train.main(["--algo", "actor_critic", "--set", "collect.steps_per_epoch=5"]) == 2
     assert "env.id: is required" in capsys.readouterr().err
+    never = 'collect.replay={"min_trajectories": 5, "max_trajectories": 4}'
+    assert train.main(["--algo", "actor_critic", "--set", never]) == 2
+    assert "min_trajectories 5 exceeds max_trajectories 4" in capsys.readouterr().err
     assert train.main(["--algo", "actor_critic", "--role", "learn"]) == 2
     assert "role 'learn' needs a run that collects" in capsys.readouterr().err
 

@@ -149,6 +149,14 @@ class ReplaySection(SourceSection):
     min_transitions: NonNegativeInt = Field(0, description="Transitions before learning begins.")
     min_trajectories: PositiveInt = Field(1, description="Trajectories before learning begins.")
 
+    @model_validator(mode="after")
+    def _can_be_enough(self) -> ReplaySection:
+        for name in ("transitions", "trajectories"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if most is not None and least > most:
+                raise ValueError(f"min_{name} {least} exceeds max_{name} {most}, so learning would never begin")
+        return self
+
 
 class CollectSection(Section):
     """Acting in training environments between the epochs of learning."""

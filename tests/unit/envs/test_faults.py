@@ -130,7 +130,21 @@ def test_too_many_failures_name_environment_and_step(tmp_path):
 
 def test_without_restarts_the_error_comes_through(tmp_path):
     with pytest.raises(RuntimeError, match="planted"):
+        run(build(tmp_path, "raise", restarts=None), 5)
+
+
+def test_no_restart_at_all_is_an_error_with_environment_and_step(tmp_path):
+    with pytest.raises(EnvError, match=r"\(row 1\) failed at step 2 of its episode: RuntimeError: planted"):
         run(build(tmp_path, "raise", restarts=0), 5)
+
+
+def test_closing_after_a_death_neither_hangs_nor_hides_the_error(tmp_path):
+    env = build(tmp_path, "die", "async", restarts=0, timeout_s=30.0)
+    with pytest.raises(EnvError, match="row 1 died"):
+        run(env, 5)
+    begin = time.monotonic()
+    env.close()
+    assert time.monotonic() - begin < 20
 
 
 def test_a_restarted_environment_plays_other_episodes_than_before(tmp_path):
