@@ -101,12 +101,16 @@ class FileLock:
 
 def is_locked(path: Path) -> bool:
     """Tell whether somebody holds the lock of a file that exists."""
-    if not path.exists():
-        return False
     try:
-        FileLock(path).release()
-    except BlockingIOError:
-        return True
+        file = open(path, "rb+")  # noqa: SIM115  (never makes it: its folder may vanish at any moment)
+    except FileNotFoundError:
+        return False
+    with file:
+        try:
+            _lock(file.fileno(), is_locked=True)
+        except OSError:
+            return True
+        _lock(file.fileno(), is_locked=False)
     return False
 
 

@@ -11,7 +11,7 @@ from seqrl.data.shard import ShardGoneError
 from seqrl.data.store import Store
 
 
-@dataclass
+@dataclass(eq=False)
 class Source:
     """Trajectories of one store, and their share of every batch.
 

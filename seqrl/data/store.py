@@ -311,6 +311,7 @@ class Store:
         Nobody else may write to the store meanwhile.
         """
         num_forgotten = 0
+        self.refresh()
         for shard in self._shards:
             if shard.path.parent.name == "fifo":
                 kept = watermark.get(shard.path.name, 0)

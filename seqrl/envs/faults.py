@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import time
 import warnings
@@ -73,6 +74,8 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         except Exception as error:
             self._restart()
             return self._last_obs, 0.0, False, True, {FAULT_KEY: _text(error)}
+        if terminated or truncated:
+            obs = copy.deepcopy(obs)  # the reset that follows may write into the same array
         self._last_obs = obs
         return obs, reward, terminated, truncated, info
 
@@ -129,11 +132,21 @@ def close_gently(env: VectorEnv[Any, Any, Any]) -> None:
     env.close()
 
 
+def reset_within(env: VectorEnv[Any, Any, Any], seed: int | None, timeout_s: float | None) -> Any:
+    """Return ``env.reset(seed=seed)``; an asynchronous vector may take ``timeout_s`` seconds at most."""
+    if not isinstance(env.unwrapped, AsyncVectorEnv) or env.unwrapped is not env:
+        return env.reset(seed=seed)
+    env.reset_async(seed=seed)
+    return env.reset_wait(timeout=timeout_s)
+
+
 def close_by_force(env: VectorEnv[Any, Any, Any]) -> None:
     """Close a vector that may not answer any more; its processes are ended."""
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a call is pending is why it is closed
         if isinstance(env.unwrapped, AsyncVectorEnv):
+            for process in env.unwrapped.processes:
+                process.kill()
             env.close(terminate=True)
         else:
             env.close()

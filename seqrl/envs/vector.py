@@ -12,7 +12,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
-from seqrl.envs.faults import FAULT_KEY, RESET_FAULT_KEY, close_by_force, close_gently, require_finite, step_within
+from seqrl.envs.faults import (
+    FAULT_KEY,
+    RESET_FAULT_KEY,
+    close_by_force,
+    close_gently,
+    require_finite,
+    reset_within,
+    step_within,
+)
 
 LOG_PREFIX = "log/"
 SUCCESS_KEYS = ("success", "is_success")
@@ -59,12 +67,21 @@ class BatchedEnv:
         self._info_has_mask = False
         self._rebuild, self._max_restarts, self._timeout_s = rebuild, max_restarts, timeout_s
         self._seed: int | None = None
+        self._is_broken = False
         self.num_faults = 0
         self.last_fault = ""
 
     def reset(self, seed: int | None = None) -> TimeStep:
         """Reset every environment; environment ``e`` gets seed ``seed + e``."""
-        obs, info = self.env.reset(seed=seed)
+        try:
+            obs, info = reset_within(self.env, seed, self._timeout_s)
+            require_finite(self._flat(obs), np.zeros(1))
+        except Exception as error:
+            self._is_broken = True
+            if self._rebuild is None:
+                raise
+            self._seed = seed
+            return replace(self._rebuilt(error), truncated=np.zeros(self.num_envs, bool), fault=None)
         self._seed = seed
         self._count_faults(info, RESET_FAULT_KEY)
         self._ended[:] = False
@@ -78,33 +95,40 @@ class BatchedEnv:
         In the next-step mode the row of an ended environment ignores its action, and answers ``is_first``.
         """
         try:
-            obs, reward, terminated, truncated, info = step_within(
-                self.env, self.codec.decode(actions), self._timeout_s
-            )
-            require_finite(self._flat(obs), np.asarray(reward))
+            obs, final, reward, terminated, truncated, info, end_info, begin_info = self._advanced(actions)
         except Exception as error:
+            self._is_broken = True
             if self._rebuild is None:
                 raise
             return self._rebuilt(error)
-        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         done = terminated | truncated
-        final: dict[str, np.ndarray] = {}
-        end_info, begin_info = info, None
         if self._mode is AutoresetMode.NEXT_STEP:
             is_first, self._ended = self._ended, done
         else:
             is_first = done
-            if done.any() and self._mode is AutoresetMode.SAME_STEP:
-                final, end_info = self._final_obs(obs, info, done), info.get("final_info", {})
-            elif done.any():
-                final = {k: v.copy() for k, v in self._flat(obs).items()}
-                obs, begin_info = self.env.reset(options={"reset_mask": done.copy()})
         fault = self._count_faults(end_info, FAULT_KEY)
         self._count_faults(begin_info or info, RESET_FAULT_KEY)
         step = self._time_step(
             self._flat(obs), final, is_first, info, end_info, reward, terminated, truncated, begin_info or info
         )
         return step if fault is None else replace(step, fault=fault)
+
+    def _advanced(self, actions: np.ndarray) -> tuple[Any, ...]:
+        """Step the vector, reset what ended where it does not do so by itself, and check that all is finite."""
+        obs, reward, terminated, truncated, info = step_within(self.env, self.codec.decode(actions), self._timeout_s)
+        require_finite(self._flat(obs), np.asarray(reward))
+        terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
+        done = terminated | truncated
+        final: dict[str, np.ndarray] = {}
+        end_info, begin_info = info, None
+        if done.any() and self._mode is AutoresetMode.SAME_STEP:
+            final, end_info = self._final_obs(obs, info, done), info.get("final_info", {})
+        elif done.any() and self._mode is AutoresetMode.DISABLED:
+            final = {k: v.copy() for k, v in self._flat(obs).items()}
+            obs, begin_info = self.env.reset(options={"reset_mask": done.copy()})
+            require_finite(self._flat(obs), np.zeros(1))
+        require_finite(final, np.zeros(1))
+        return obs, final, reward, terminated, truncated, info, end_info, begin_info
 
     def _count_faults(self, info: dict[str, Any], key: str) -> np.ndarray | None:
         """Return the rows that an info names as failed, None if there is none."""
@@ -133,10 +157,18 @@ class BatchedEnv:
         assert self._rebuild is not None
         row = int(np.argmax(self._step))
         self._fault(f"the vector of {self._env_name[row]!r}", int(self._step[row]), str(error) or repr(error), error)
-        close_by_force(self.env)
-        self.env = self._rebuild()
-        seed = None if self._seed is None else self._seed + 1_000_003 * self.num_faults
-        obs, info = self.env.reset(seed=seed)
+        while True:
+            close_by_force(self.env)
+            seed = None if self._seed is None else self._seed + 1_000_003 * self.num_faults
+            try:
+                self.env = self._rebuild()
+                obs, info = reset_within(self.env, seed, self._timeout_s)
+                require_finite(self._flat(obs), np.zeros(1))
+                break
+            except Exception as again:
+                self._fault(f"the vector of {self._env_name[row]!r}", 0, f"{again!r} in reset", again)
+        self._is_broken = False
+        self._info_has_mask = MASK_KEY in info
         self._ended[:] = False
         everyone = np.ones(self.num_envs, bool)
         step = self._time_step(self._flat(obs), {}, everyone, info, {}, np.zeros(self.num_envs), ~everyone, ~everyone)
@@ -148,7 +180,10 @@ class BatchedEnv:
 
     def close(self) -> None:
         """Close the environments; those that do not answer any more are ended."""
-        close_gently(self.env)
+        if self._is_broken:
+            close_by_force(self.env)
+        else:
+            close_gently(self.env)
 
     def _time_step(
         self,

@@ -100,7 +100,11 @@ def _restore_collecting(experiment: Experiment, values: dict[str, Any]) -> None:
     is_shared = experiment.config.collect.replay.path is not None or (experiment.folder.path / "collectors").exists()
     is_own = experiment.role == "both" and not is_shared
     if replay is not None and is_own:
+        if experiment._writer is not None:
+            experiment._writer.close()  # what is cut must have no writer, on no process
+        experiment.accelerator.wait_for_everyone()
         if experiment.accelerator.is_main_process and (forgotten := replay.cut(values["replay"])):
             logger.info("%d trajectories of an epoch that was not finished are forgotten", forgotten)
         experiment.accelerator.wait_for_everyone()
         replay.reopen()
+        experiment.learner.dataset.refresh(experiment.progress.epoch)
