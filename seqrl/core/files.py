@@ -103,7 +103,7 @@ def is_locked(path: Path) -> bool:
     """Tell whether somebody holds the lock of a file that exists."""
     try:
         file = open(path, "rb+")  # noqa: SIM115  (never makes it: its folder may vanish at any moment)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     with file:
         try:

@@ -177,6 +177,9 @@ class SequenceDataset(TrainingDataset):
                 return self._draw(source, num, rng)
             except ShardGoneError as error:
                 left = without_shard(self.sources[source], self._numbers[source], error)
+                if not len(left) and self.sources[source].is_live:
+                    self.sources[source].store.refresh()  # others collect faster than this process learns
+                    left = self.sources[source].numbers
                 if not len(left):
                     raise DataError(f"every trajectory of {self.sources[source].name} was evicted meanwhile") from error
                 self._numbers[source] = left

@@ -37,6 +37,7 @@ occupies T + 1 rows); steps of the episode before it; sum of its rewards; CRC-32
 order."""
 
 _LOG, _LOCK, _GONE = "commits.jsonl", "lock", ".evicted_"
+_MAKING_S = 60.0
 
 
 class ShardGoneError(DataError):
@@ -108,6 +109,11 @@ class ShardWriter:
         self.num_bytes += len(line)
         self._log.write(line)
         self._log.flush()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether nobody has deleted it."""
+        return (self.path / _LOG).exists()
 
     def abandon(self) -> None:
         """Close the files after an error, without trusting them any more."""
@@ -244,9 +250,14 @@ def cut_log(path: Path, num_trajectories: int) -> None:
 
 
 def remove_leftovers(area: Path) -> None:
-    """Delete what a process that was killed while evicting has left."""
+    """Delete what processes have left that were killed while evicting, or while making a shard a minute ago."""
     for folder in area.glob(f"{_GONE}*"):
         shutil.rmtree(folder, ignore_errors=True)
+    for folder in area.glob("shard_*"):
+        with contextlib.suppress(OSError):
+            is_unmade = not (folder / _LOG).exists() and time.time() - folder.stat().st_mtime > _MAKING_S
+            if is_unmade and not is_locked(folder / _LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def column_file(name: str) -> str:

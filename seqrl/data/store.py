@@ -144,6 +144,8 @@ class StoreWriter:
         self._area.mkdir(parents=True, exist_ok=True)
         if not (path / _FILE).exists():
             write_json(path / _FILE, info.to_json())
+        else:
+            _check_same_spaces(path, info)
 
     def append(self, trajectory: Trajectory, name: str = "") -> None:
         """Add one trajectory; ``name`` lets filters select it.
@@ -173,6 +175,10 @@ class StoreWriter:
             self.close()
             shard = self._shard = ShardWriter(self._area, schema)
             self.num_shards += 1
+        if not shard.is_there:
+            shard.abandon()
+            self._shard = None
+            raise DataError(f"{shard.path} was deleted while it was written; what was in it is lost")
         try:
             shard.append(trajectory, columns, name)
         except BaseException:
@@ -408,6 +414,15 @@ class Store:
                     row, name = shard.index["row"][number], shard.names[number] or shard.env_names[number]
                     problems.append(f"{shard.path.name}: trajectory at row {row} ({name}) is altered")
         return problems
+
+
+def _check_same_spaces(path: Path, info: StoreInfo) -> None:
+    """Refuse to add data of other spaces to a store that is there."""
+    there = StoreInfo.from_json(json.loads((path / _FILE).read_text(encoding="utf-8")), str(path / _FILE))
+    for what in ("action_space", "observation_space"):
+        old, new = getattr(there, what), getattr(info, what)
+        if space_to_json(old) != space_to_json(new):
+            raise DataError(f"{path} holds an {what} of {old}, so data with {new} cannot be added; use another store")
 
 
 def _space_left(path: Path, error: OSError) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,18 +25,30 @@ _RESET_TRIES = 3
 _SEED_STRIDE = 1_000_003
 
 
+class RowsFailedError(EnvError):
+    """Some environments of an asynchronous vector are dead or late."""
+
+    def __init__(self, text: str, rows: list[int]) -> None:
+        super().__init__(text)
+        self.rows = rows
+
+
 class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Makes its environment anew when it raises or returns a number that is not finite.
 
     The failed step ends the episode as truncated, with the last good observation and the reason in
     ``info["seqrl/fault"]``, so that whoever records can leave the step out.
 
+    The last observation of an episode is copied, as the reset that follows may write into the same array.
+
     Args:
         make: Makes the environment; called again after each failure.
+        is_restarting: Whether failures are borne; else they come through.
     """
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]], *, is_restarting: bool = True) -> None:
         super().__init__(make())
+        self._is_restarting = is_restarting
         self._make = make
         self._last_obs: Any = None
         self._seed: int | None = None
@@ -57,6 +68,8 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
                 _require_finite(obs, 0.0)
                 break
             except Exception as error:
+                if not self._is_restarting:
+                    raise
                 faults.append(f"{_text(error)} in reset")
                 if len(faults) == _RESET_TRIES:
                     raise EnvError(
@@ -64,7 +77,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
                     ) from error
                 self._restart()
         self._last_obs, self._is_fresh = obs, False
-        return obs, {**info, RESET_FAULT_KEY: faults[-1]} if faults else info
+        return obs, {**info, RESET_FAULT_KEY: "\n".join(faults)} if faults else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step; an environment that fails is made anew, and its episode is truncated."""
@@ -72,10 +85,12 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             obs, reward, terminated, truncated, info = self.env.step(action)
             _require_finite(obs, reward)
         except Exception as error:
+            if not self._is_restarting:
+                raise
             self._restart()
             return self._last_obs, 0.0, False, True, {FAULT_KEY: _text(error)}
         if terminated or truncated:
-            obs = copy.deepcopy(obs)  # the reset that follows may write into the same array
+            obs = copy.deepcopy(obs)
         self._last_obs = obs
         return obs, reward, terminated, truncated, info
 
@@ -90,12 +105,13 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
 class RestartingMaker:
     """A picklable callable that makes a :class:`RestartingEnv`."""
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]], *, is_restarting: bool = True) -> None:
         self._make = make
+        self._is_restarting = is_restarting
 
     def __call__(self) -> gym.Env[Any, Any]:
         """Make it."""
-        return RestartingEnv(self._make)
+        return RestartingEnv(self._make, is_restarting=self._is_restarting)
 
 
 def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: float | None) -> Any:
@@ -115,9 +131,10 @@ def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: f
             _wait_for_a_death(env)
         dead = [i for i, process in enumerate(env.processes) if not process.is_alive()]
         if dead:
-            raise EnvError(f"the process of row {', '.join(map(str, dead))} died") from error
+            raise RowsFailedError(f"the process of row {', '.join(map(str, dead))} died", dead) from error
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
-            raise EnvError(f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s") from error
+            text = f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s"
+            raise RowsFailedError(text, late) from error
         raise
 
 
@@ -142,11 +159,12 @@ def reset_within(env: VectorEnv[Any, Any, Any], seed: int | None, timeout_s: flo
 
 def close_by_force(env: VectorEnv[Any, Any, Any]) -> None:
     """Close a vector that may not answer any more; its processes are ended."""
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a call is pending is why it is closed
-        if isinstance(env.unwrapped, AsyncVectorEnv):
-            for process in env.unwrapped.processes:
+    inner = env.unwrapped
+    with contextlib.suppress(Exception):
+        if isinstance(inner, AsyncVectorEnv):
+            for process in inner.processes:
                 process.kill()
+            inner._state = AsyncState.DEFAULT  # nobody waits for the call that is pending
             env.close(terminate=True)
         else:
             env.close()
@@ -194,4 +212,4 @@ def _has_answered(pipe: Any) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}".replace("\n", " ")

@@ -112,8 +112,7 @@ def make_batched_env(
     if vectorization == "native":
         raise EnvError(f"a native vector environment is needed, and {first} is a single one")
     rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
-    if max_restarts is not None:
-        rows = [RestartingMaker(maker) for maker in rows]
+    rows = [RestartingMaker(maker, is_restarting=max_restarts is not None) for maker in rows]
     build = functools.partial(_build_vector, rows, vectorization, start_method)
     if max_restarts is None:
         return BatchedEnv(build(), timeout_s=timeout_s)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from seqrl.core.errors import DataError
 from seqrl.core.types import TimeStep, Trajectory
 
 _CAPACITY = 256
@@ -103,6 +104,8 @@ class Recorder:
         if buffer is None:
             capacity = max((len(b) for b in self._buffers.values()), default=_CAPACITY)
             buffer = self._buffers[name] = np.zeros((capacity, *value.shape), value.dtype)
+        elif value.dtype != buffer.dtype and not np.can_cast(value.dtype, buffer.dtype, "same_kind"):
+            raise DataError(f"{name} was {buffer.dtype} and is now {value.dtype}, which would be cut")
         buffer[self._cursor] = value
 
     def _make_room(self) -> None:

@@ -136,7 +136,9 @@ class BatchedEnv:
             return None
         fault = np.asarray(info[f"_{key}"], bool)
         for row in np.flatnonzero(fault):
-            self._fault(f"environment {self._env_name[row]!r} (row {row})", int(self._step[row]), str(info[key][row]))
+            where = f"environment {self._env_name[row]!r} (row {row})"
+            for what in str(info[key][row]).split("\n"):
+                self._fault(where, int(self._step[row]), what)
         return fault
 
     def _fault(self, where: str, step: int, what: str, cause: BaseException | None = None) -> None:
@@ -155,7 +157,7 @@ class BatchedEnv:
     def _rebuilt(self, error: Exception) -> TimeStep:
         """Make the vector anew, and return its first step: every episode is cut off where it stood."""
         assert self._rebuild is not None
-        row = int(np.argmax(self._step))
+        row = int((getattr(error, "rows", None) or [np.argmax(self._step)])[0])
         self._fault(f"the vector of {self._env_name[row]!r}", int(self._step[row]), str(error) or repr(error), error)
         while True:
             close_by_force(self.env)

@@ -128,6 +128,7 @@ class Collector:
         faults_before = self.env.num_faults
         with evaluation_mode(self._algo, integer_seed(self._seed, "collect", self._rank, epoch)):
             step, policy = self._begin(epoch)
+            self._step = None  # until it is whole: after an error, the next call begins anew
             for _ in range(self._section.steps_per_epoch):
                 step = self._advance(step, policy, stats)
                 if on_step is not None:

@@ -381,11 +381,6 @@ class ExperimentSetup:
             self.replay = Store(path)
         if self.is_collecting:
             self._writer = writer
-        if self.replay.info.action_space != self.info.action_space:
-            raise DataError(
-                f"{path} holds actions of {self.replay.info.action_space}, and the environment takes "
-                f"{self.info.action_space}; choose another collect.replay.path"
-            )
 
     def warn(self, text: str) -> None:
         """Log a warning, and keep it for the report."""

@@ -250,7 +250,7 @@ def test_the_replay_of_another_run_can_be_shared_or_protected(tmp_path):
 def test_a_replay_of_other_actions_is_refused(tmp_path):
     _, first = run(small(tmp_path, "first", train={"num_epochs": 1}))
     shared = {"replay": {"path": str(first.path / "replay")}}
-    with pytest.raises(seqrl.SeqrlError, match="holds actions of"):
+    with pytest.raises(seqrl.SeqrlError, match="holds an action_space of"):
         run(small(tmp_path, "second", env={"id": "CartPole-v1", "kwargs": {}}, collect=shared))
 
 

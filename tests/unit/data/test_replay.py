@@ -1,6 +1,8 @@
 """A store that is added to and evicted from: budgets, living writers, watermarks, full disks, mixtures."""
 
 import multiprocessing
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -93,8 +95,6 @@ def test_a_shard_that_is_being_written_stays(tmp_path):
 def _write_and_die(path):
     writer = StoreWriter(path, INFO, "fifo", Budget(trajectories=16))
     writer.append(walk(4, 7.0))
-    import os
-
     os._exit(9)
 
 
@@ -147,6 +147,41 @@ def test_everything_evicted_meanwhile_is_an_error_that_says_so(tmp_path):
     Store(tmp_path).evict(Budget(trajectories=0))
     with pytest.raises(DataError, match="every trajectory of replay was evicted"):
         dataset.batch(4, seed=0, path=(0,))
+    filled(tmp_path, [5.0])
+    dataset.refresh(1)
+    Store(tmp_path).evict(Budget(trajectories=0))
+    filled(tmp_path, [6.0])  # what came meanwhile is taken in
+    assert dataset.batch(2, seed=0, path=(0,)).inputs.obs["obs"][:, 0, 0].tolist() == [6.0, 6.0]
+
+
+def test_two_subsets_of_one_store_have_weights_of_their_own(tmp_path):
+    store = filled(tmp_path, [1.0, 2.0])
+    sources = [Source(store, np.arange(1), weight=3.0), Source(store, np.arange(1, 2))]
+    drawn = SequenceDataset(sources, window=3).batch(2000, seed=0, path=(0,)).inputs.obs["obs"][:, 0, 0]
+    assert abs((drawn == 1.0).float().mean() - 0.75) < 0.04
+
+
+def test_data_of_other_spaces_and_a_deleted_folder_are_refused(tmp_path):
+    filled(tmp_path, [1.0])
+    with pytest.raises(DataError, match=r"holds an action_space of Discrete\(3\)"):
+        StoreWriter(tmp_path, StoreInfo(INFO.observation_space, spaces.Discrete(4)), "fifo")
+    with StoreWriter(tmp_path, INFO, "fifo") as writer:
+        writer.append(walk(4, 1.0))
+        shutil.rmtree(tmp_path / "fifo")
+        with pytest.raises(DataError, match="was deleted while it was written"):
+            writer.append(walk(4, 1.0))
+
+
+def test_a_shard_that_was_never_made_whole_is_removed_in_time(tmp_path):
+    store = filled(tmp_path, [1.0])
+    young, old = (tmp_path / "fifo" / f"shard_{n}" for n in ("a", "b"))
+    for folder in (young, old):
+        folder.mkdir()
+    os.utime(old, (1, 1))
+    store.evict(Budget())
+    assert young.exists()
+    assert not old.exists()
+    assert len(store) == 1
 
 
 # -------------------------------------------------------------------------------------------- watermark

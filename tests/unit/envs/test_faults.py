@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from seqrl.core.errors import EnvError
+from seqrl.core.errors import DataError, EnvError
 from seqrl.core.spaces import flatten_obs
 from seqrl.envs.make import make_batched_env
 from seqrl.envs.metrics import EpisodeMetrics
@@ -121,6 +121,21 @@ def test_a_failing_reset_is_tried_again(tmp_path):
     assert [len(t) for _, t in recorded] == [6, 6]
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize("restarts", [None, 2])
+def test_an_environment_that_reuses_its_array_has_true_last_observations(vectorization, restarts):
+    env = make_batched_env(Reusing, 1, vectorization=vectorization, max_restarts=restarts)
+    recorded, _ = run(env, 8)
+    env.close()
+    assert [t.obs["obs"][:, 0].tolist() for _, t in recorded] == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_a_float_in_an_integer_space_is_not_cut_unseen():
+    env = make_batched_env(FloatsAsIntegers, 1)
+    with pytest.raises(DataError, match="obs/obs was int64 and is now float64"):
+        run(env, 3)
+
+
 def test_too_many_failures_name_environment_and_step(tmp_path):
     makers = [functools.partial(Faulty, "raise", at=i + 1, marker=str(tmp_path / str(i))) for i in range(3)]
     env = make_batched_env(makers, 3, max_restarts=2)
@@ -156,6 +171,33 @@ def test_a_restarted_environment_plays_other_episodes_than_before(tmp_path):
     again, _ = run(build(tmp_path / "other", "raise") if (tmp_path / "other").mkdir() is None else None, 9)
     for (_, a), (_, b) in zip(recorded, again, strict=True):
         np.testing.assert_array_equal(a.obs["obs"], b.obs["obs"])
+
+
+class Reusing(Faulty):
+    """Writes each observation into the array that it has given away."""
+
+    def __init__(self):
+        super().__init__(horizon=4)
+        self.array = np.zeros(2, np.float32)
+
+    def _obs(self):
+        self.array[0] = self.t
+        return self.array
+
+
+class FloatsAsIntegers(VectorEnv):
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self):
+        self.num_envs, self.t = 1, 0
+        self.single_observation_space = spaces.Box(0, 9, (1,), np.int64)
+        self.single_action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((1, 1), np.int64), {}
+
+    def step(self, actions):
+        return np.full((1, 1), 0.5), np.ones(1), np.zeros(1, bool), np.zeros(1, bool), {}
 
 
 class BrokenVector(VectorEnv):
