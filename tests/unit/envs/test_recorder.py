@@ -133,3 +133,69 @@ def test_name_is_that_of_the_episode():
     recorder.start(_step(0, 0.0, is_first=True, name="a"))
     (trajectory,) = recorder.add(np.array([0]), _step(1, 0.0, terminated=True, name="a"))
     assert trajectory.env_name == "a"
+
+
+def _rows_step(time, reward, *, is_first, truncated, fault=None):
+    """Return a time step of as many rows as there are flags, all at the same time."""
+    num = len(is_first)
+    no = np.zeros(num, bool)
+    obs = {"obs": np.repeat(np.float32(time), num)[:, None]}
+    return TimeStep(
+        obs=obs,
+        final_obs=obs,
+        reward=np.full(num, reward, np.float32),
+        terminated=no,
+        truncated=np.array(truncated, bool),
+        is_first=np.array(is_first, bool),
+        step=np.full(num, time),
+        env_name=("task",) * num,
+        success=no,
+        success_known=no,
+        fault=None if fault is None else np.array(fault, bool),
+    )
+
+
+def _endless(recorder, num_rows, steps, restarted=-1):
+    """Play rows that never end, but for one that does every 90 steps; return ``(row, time, trajectory)``."""
+    none = [False] * num_rows
+    recorder.start(_rows_step(0, 0.0, is_first=[True] * num_rows, truncated=none))
+    found = []
+    for t in range(1, steps + 1):
+        over = [t % 90 == 0 and row == restarted for row in range(num_rows)]
+        step = _rows_step(t, t, is_first=over, truncated=over)
+        found += [(row, t, piece) for row, piece in recorder.add_by_row(np.full(num_rows, t), step)]
+    return found
+
+
+@pytest.mark.parametrize("restarted", [0, 1])
+def test_buffers_keep_the_row_that_began_first(restarted):
+    """One row ends again and again, the other has not ended when the buffers are full."""
+    recorder = Recorder()
+    _endless(recorder, 2, 1000, restarted)
+    whole = recorder.cut()[1 - restarted]
+    assert whole.actions.tolist() == list(range(1, 1001))
+    assert whole.obs["obs"][:, 0].tolist() == list(range(1001))
+
+
+@pytest.mark.parametrize(("is_staggered", "first"), [(True, [3, 5, 8, 10]), (False, [10, 10, 10, 10])])
+def test_only_the_first_piece_is_staggered(is_staggered, first):
+    """Of row ``e`` it is ``(e + 1) / 4`` of 10 steps, rounded up; all others are of 10."""
+    found = _endless(Recorder(10, is_staggered=is_staggered), 4, 35)
+    for row in range(4):
+        times = [time for r, time, _ in found if r == row]
+        assert times == list(range(first[row], 36, 10))
+        assert [len(piece) for r, _, piece in found if r == row] == [first[row]] + [10] * (len(times) - 1)
+
+
+def test_fault_of_a_row_that_has_ended_adds_nothing():
+    """A next-step row ended, and failed in place of its reset: its episode is already out."""
+    recorder, none = Recorder(), [False] * 2
+    recorder.start(_rows_step(0, 0.0, is_first=[True] * 2, truncated=none))
+    recorder.add(np.ones(2), _rows_step(1, 1.0, is_first=none, truncated=none))
+    (ended,) = recorder.add(np.full(2, 2), _rows_step(2, 2.0, is_first=none, truncated=[True, False]))
+    everyone = [True] * 2
+    ((row, cut),) = recorder.add_by_row(
+        np.full(2, 3), _rows_step(0, 0.0, is_first=everyone, truncated=everyone, fault=everyone)
+    )
+    assert (row, ended.actions.tolist(), cut.actions.tolist()) == (1, [1, 2], [1, 2])
+    assert cut.truncated.tolist() == [False, True]
