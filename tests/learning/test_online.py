@@ -18,7 +18,7 @@ from seqrl.scripts import train
 from seqrl.training.weights import reported_progress
 from tests.regression.test_online import seqrl_process
 
-pytestmark = pytest.mark.learning
+pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
 QUIET = ["experiment.report.enabled=false", "experiment.logging.tensorboard=false"]
 
 
@@ -64,7 +64,6 @@ def test_tmaze_without_memory_stays_at_chance(tmp_path):
     assert last["eval/success_mean"] <= 0.65
 
 
-@pytest.mark.timeout(900)
 def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
     process = seqrl_process(tmp_path, *arguments("tmaze_online.json", tmp_path))
     steps = read_config_values("tmaze_online.json")["collect"]
@@ -89,7 +88,6 @@ def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
     assert epochs == [float(e + 1) for e in range(len(epochs))]
 
 
-@pytest.mark.timeout(900)
 def test_tmaze_is_solved_by_a_learner_with_collectors_that_come_and_go(tmp_path):
     """Three collectors, two of which are killed, one of these started again."""
     command = arguments("tmaze_online.json", tmp_path)
