@@ -22,7 +22,8 @@ RESET_FAULT_KEY = "seqrl/reset_fault"
 """Info entry: what an environment raised in a reset, after which it was made anew and reset."""
 
 _RESET_TRIES = 3
-_SEED_STRIDE = 1_000_003
+SEED_STRIDE = 1_000_003
+"""Between the seeds before and after a restart, so that the episode that failed does not come again."""
 
 
 class RowsFailedError(EnvError):
@@ -62,7 +63,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         faults: list[str] = []
         while True:
             if self._is_fresh and self._seed is not None:
-                seed = self._seed + _SEED_STRIDE * self._num_restarts  # not the episodes of the one that failed
+                seed = self._seed + SEED_STRIDE * self._num_restarts  # not the episodes of the one that failed
             try:
                 obs, info = self.env.reset(seed=seed, options=options)
                 _require_finite(obs, 0.0)

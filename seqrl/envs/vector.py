@@ -15,6 +15,7 @@ from seqrl.core.types import TimeStep
 from seqrl.envs.faults import (
     FAULT_KEY,
     RESET_FAULT_KEY,
+    SEED_STRIDE,
     close_by_force,
     close_gently,
     require_finite,
@@ -161,7 +162,7 @@ class BatchedEnv:
         self._fault(f"the vector of {self._env_name[row]!r}", int(self._step[row]), str(error) or repr(error), error)
         while True:
             close_by_force(self.env)
-            seed = None if self._seed is None else self._seed + 1_000_003 * self.num_faults
+            seed = None if self._seed is None else self._seed + SEED_STRIDE * self.num_faults
             try:
                 self.env = self._rebuild()
                 obs, info = reset_within(self.env, seed, self._timeout_s)

@@ -430,8 +430,7 @@ class Experiment(ExperimentSetup):
             raise CheckpointError("this run has no replay")
         if self.collector is not None:
             self.collector.cut_off()
-        if self._writer is not None:
-            self._writer.close()
+        self.close_writer()
         self.replay.cut({})
 
     # ------------------------------------------------------------------------------------ logs, report

@@ -91,7 +91,7 @@ def _restore_progress(experiment: Experiment, values: dict[str, Any]) -> None:
 
 def _restore_collecting(experiment: Experiment, values: dict[str, Any]) -> None:
     collector, replay = experiment.collector, experiment.replay
-    experiment.close_writer()  # it must not go on in a shard that is about to be cut
+    experiment.close_writer()  # what is cut must have no writer, on no process
     experiment.accelerator.wait_for_everyone()
     if collector is not None:
         collector.cut_off()
@@ -100,9 +100,6 @@ def _restore_collecting(experiment: Experiment, values: dict[str, Any]) -> None:
     is_shared = experiment.config.collect.replay.path is not None or (experiment.folder.path / "collectors").exists()
     is_own = experiment.role == "both" and not is_shared
     if replay is not None and is_own:
-        if experiment._writer is not None:
-            experiment._writer.close()  # what is cut must have no writer, on no process
-        experiment.accelerator.wait_for_everyone()
         if experiment.accelerator.is_main_process and (forgotten := replay.cut(values["replay"])):
             logger.info("%d trajectories of an epoch that was not finished are forgotten", forgotten)
         experiment.accelerator.wait_for_everyone()

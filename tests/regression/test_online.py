@@ -176,8 +176,8 @@ def test_a_run_that_is_killed_loses_at_most_the_unfinished_epoch(tmp_path):
 def test_all_kinds_of_vectors(vectorization, tmp_path):
     env = {"id": "CartPole-v1", "kwargs": {}, "vectorization": vectorization}
     experiment, stats = run(small(tmp_path, env=env, train={"num_epochs": 1}))
-    assert stats.env_steps == (60 if vectorization != "native" else stats.env_steps)
-    assert 50 < stats.env_steps <= 60  # a native vector spends a step on each reset
+    least = 50 if vectorization == "native" else 60  # a native vector spends a step on each reset
+    assert least <= stats.env_steps <= 60
     assert experiment.metrics["eval/episodes"] == 4
 
 
