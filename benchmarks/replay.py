@@ -47,6 +47,29 @@ def trajectory(rng: np.random.Generator) -> Trajectory:
     )
 
 
+def report(args: argparse.Namespace, seen: list[dict[str, Any]], left: list[str]) -> None:
+    """Print and record what was seen, and what was left behind."""
+    shown = [seen[i] for i in np.linspace(0, len(seen) - 1, 6).astype(int)]
+    print(table([{k: f"{v:,.4g}" for k, v in row.items()} for row in shown]))
+    full = [row for row in seen if row["million transitions"] * 1e6 * 150 > 1.5 * args.gb * 1e9] or seen
+    third = max(1, len(full) // 3)
+    ratios = {
+        key: statistics.median(r[key] for r in full[-third:]) / statistics.median(r[key] for r in full[:third])
+        for key in ("windows/s", "RssAnon (MB)")
+    }
+    most = max(row["disk (MB)"] for row in seen)
+    print(f"last third against first, once full: {ratios}; most on disk {most:.1f} MB; left behind: {left}")
+    figures = {
+        "transitions": args.transitions,
+        "budget_gb": args.gb,
+        "rounds": seen,
+        "last_third_against_first": ratios,
+        "most_on_disk_mb": most,
+        "files_left_behind": left,
+    }
+    print("recorded in", record("replay", figures))
+
+
 def main() -> None:
     """Measure, print, record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -93,25 +116,7 @@ def main() -> None:
         store.refresh()
         store.evict(Budget(num_bytes=0))
         left = [p.name for p in (folder / "fifo").iterdir()]
-    shown = [seen[i] for i in np.linspace(0, len(seen) - 1, 6).astype(int)]
-    print(table([{k: f"{v:,.4g}" for k, v in row.items()} for row in shown]))
-    full = [row for row in seen if row["million transitions"] * 1e6 * 150 > 1.5 * args.gb * 1e9] or seen
-    third = max(1, len(full) // 3)
-    ratios = {
-        key: statistics.median(r[key] for r in full[-third:]) / statistics.median(r[key] for r in full[:third])
-        for key in ("windows/s", "RssAnon (MB)")
-    }
-    most = max(row["disk (MB)"] for row in seen)
-    print(f"last third against first, once full: {ratios}; most on disk {most:.1f} MB; left behind: {left}")
-    figures = {
-        "transitions": args.transitions,
-        "budget_gb": args.gb,
-        "rounds": seen,
-        "last_third_against_first": ratios,
-        "most_on_disk_mb": most,
-        "files_left_behind": left,
-    }
-    print("recorded in", record("replay", figures))
+    report(args, seen, left)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,26 @@ from seqrl.configs.section import Section
 from seqrl.core.registry import EXPLORATIONS
 
 
-@EXPLORATIONS.register_section("epsilon_greedy")
-class EpsilonGreedySection(Section):
-    """A random action with probability epsilon; continuous actions get noise of that standard deviation."""
+class _AnnealedSection(Section):
+    """What both schedules have."""
 
-    type: Literal["epsilon_greedy"] = "epsilon_greedy"
-    start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon at first.")
-    end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon in the end.")
     anneal_steps: PositiveInt = Field(1_000_000, description="Steps of one environment until the end is reached.")
     randomize: bool = Field(
         True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
     )
 
 
+@EXPLORATIONS.register_section("epsilon_greedy")
+class EpsilonGreedySection(_AnnealedSection):
+    """A random action with probability epsilon; continuous actions get noise of that standard deviation."""
+
+    type: Literal["epsilon_greedy"] = "epsilon_greedy"
+    start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon at first.")
+    end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon in the end.")
+
+
 @EXPLORATIONS.register_section("bilevel")
-class BilevelSection(Section):
+class BilevelSection(_AnnealedSection):
     """Epsilon also falls within each rollout: explore first, then use what was found (for meta-RL)."""
 
     type: Literal["bilevel"] = "bilevel"
@@ -33,10 +38,6 @@ class BilevelSection(Section):
     end: float = Field(0.05, ge=0.0, le=1.0, description="The same in the end.")
     late_start: float = Field(0.8, ge=0.0, le=1.0, description="Epsilon after rollout_steps, at first.")
     late_end: float = Field(0.01, ge=0.0, le=1.0, description="The same in the end.")
-    anneal_steps: PositiveInt = Field(1_000_000, description="Steps of one environment until the end is reached.")
-    randomize: bool = Field(
-        True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
-    )
 
 
 @EXPLORATIONS.register_section("none")

@@ -60,6 +60,16 @@ def test_the_oldest_go_first_and_what_is_left_fits_the_budget(tmp_path, budget):
     assert store.evict(budget) == 0
 
 
+@pytest.mark.parametrize(
+    "budget", [Budget(num_bytes=16 * 400), Budget(transitions=16 * 7), Budget(trajectories=16 * 2)]
+)
+def test_shards_roll_at_a_sixteenth_of_the_budget(tmp_path, budget):
+    """One trajectory of 4 transitions takes 110 bytes and a log line of about 110."""
+    filled(tmp_path, range(5), budget)
+    logs = sorted((tmp_path / "fifo").glob("shard_*/commits.jsonl"))
+    assert [len(log.read_text().splitlines()) for log in logs] == [2, 2, 1]
+
+
 def test_a_budget_of_bytes_counts_the_files(tmp_path):
     budget = Budget(num_bytes=20_000)
     store = filled(tmp_path, range(500), budget)

@@ -216,17 +216,6 @@ def test_what_was_read_can_be_written_to(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------- shards
-@pytest.mark.parametrize(
-    "budget", [Budget(num_bytes=16 * 300), Budget(transitions=16 * 5), Budget(trajectories=16 * 2)]
-)
-def test_shards_roll_at_a_sixteenth_of_the_budget(tmp_path, budget):
-    """One trajectory of 3 transitions takes 88 bytes and a log line of about 110."""
-    path = write(tmp_path / "s", *[plain(3, i) for i in range(5)], budget=budget)
-    lines = sorted(len((s / "commits.jsonl").read_text().splitlines()) for s in shards(path))
-    assert lines == [1, 2, 2]
-    assert len(Store(path)) == 5
-
-
 def test_trajectories_are_numbered_as_they_were_appended(tmp_path):
     """Otherwise the same file, ingested twice, would give two different trainings under one seed."""
     path = write(tmp_path / "s", *[plain(3, i) for i in range(8)], budget=Budget(num_bytes=16))
