@@ -177,6 +177,9 @@ class Algo(ABC):
             if isinstance(module, SigmaLinear):
                 module.power_iteration()
 
+    def check_hardware(self, *, is_half: bool) -> None:  # noqa: B027
+        """Raise a ConfigError if a network cannot train on this device, in half precision or not."""
+
     def on_epoch_end(self, epoch: int) -> None:  # noqa: B027
         """Called after the last gradient step of each epoch."""
 
@@ -274,6 +277,10 @@ class PolicyAlgo(Algo):
     def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
         """Empty the memory of some rows."""
         return self.trunk.sequence_encoder.reset_rows(state, rows)
+
+    def check_hardware(self, *, is_half: bool) -> None:
+        """Raise a ConfigError if the memory cannot train on this device."""
+        self.trunk.sequence_encoder.check(self.device, is_half=is_half)
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move the statistics of the inputs, and the spectral norms."""

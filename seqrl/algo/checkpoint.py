@@ -21,6 +21,7 @@ from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryE
 from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
+from seqrl.models.image_cores import skip_local_weights
 from seqrl.version import __version__
 
 FORMAT_VERSION = 1
@@ -259,14 +260,15 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
         observation_space, action_space = (space_from_json(value[f"{k}_space"]) for k in ("observation", "action"))
     except (KeyError, TypeError, DataError) as error:
         raise CheckpointError(f"{checkpoint.path / 'spaces.json'}: does not hold two spaces ({error})") from error
-    algo = algo_factory(
-        config.algo_name,
-        config,
-        obs_specs(observation_space),
-        ActionCodec(action_space).dim,
-        resolve_device(device),
-        action_space,
-    )
+    with skip_local_weights():
+        algo = algo_factory(
+            config.algo_name,
+            config,
+            obs_specs(observation_space),
+            ActionCodec(action_space).dim,
+            resolve_device(device),
+            action_space,
+        )
     algo.deserialize(checkpoint.tensors(_MODEL))
     algo.on_checkpoint_loaded(is_resume=False)
     algo.set_eval()

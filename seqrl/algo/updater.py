@@ -195,9 +195,14 @@ def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelera
 
 
 def build_optimizer(nets: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    """Return a fused AdamW that decays weight matrices only: no biases, norms or scales."""
+    """Return a fused AdamW that decays weight matrices only: no biases, norms or scales.
+
+    Nor a parameter whose attribute ``no_weight_decay`` is true.
+    """
     named: list[tuple[str, Any]] = [(n, p) for n, p in nets.named_parameters() if p.requires_grad]
-    is_plain = {n: p.dim() < 2 or n.endswith(("scale", "bias")) for n, p in named}
+    is_plain = {
+        n: p.dim() < 2 or n.endswith(("scale", "bias")) or getattr(p, "no_weight_decay", False) for n, p in named
+    }
     decayed, plain = ([p for n, p in named if is_plain[n] is wanted] for wanted in (False, True))
     groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)

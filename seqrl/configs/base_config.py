@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from seqrl.configs.building import build_section
 from seqrl.configs.overrides import refuse_constant
-from seqrl.configs.section import Section, build_section
+from seqrl.configs.section import Section
 from seqrl.configs.sections.run import (
     CollectSection,
     EnvSection,

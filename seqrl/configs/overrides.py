@@ -59,7 +59,7 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
         parent[_index(parent, last, ".".join(keys))] = value
         return []
     gone = []
-    is_component = last == "type" and not any(key.endswith("kwargs") for key in keys)
+    is_component = last == "type" and isinstance(value, str) and not any(key.endswith("kwargs") for key in keys)
     if is_component and parent.get("type") != value:
         gone = sorted(k for k in parent if k != "type")
         parent.clear()

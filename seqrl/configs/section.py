@@ -1,17 +1,16 @@
-"""Typed config sections, and how JSON becomes them with every problem reported at once."""
+"""Typed config sections, and fields that hold the sections of registered components."""
 
 from __future__ import annotations
 
 import inspect
-import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import CoreSchema, core_schema
 
-from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import Registry
 
 
@@ -33,12 +32,31 @@ class Section(BaseModel):
             raise
 
     def options(self) -> dict[str, Any]:
-        """Return the fields of a component's section as keyword arguments for its class (all but ``type``)."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
+        """Return the fields of a component's section as keyword arguments for its class (all but ``type``).
+
+        The section of a component within it becomes a :data:`~seqrl.core.registry.Choice`.
+        """
+        return {name: _plain(getattr(self, name)) for name in type(self).model_fields if name != "type"}
+
+    def to_values(self) -> dict[str, Any]:
+        """Return the section as nested dicts, lists and scalars, each component's fields included."""
+        return self.model_dump(serialize_as_any=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return an option with the components' sections in it as type and options."""
+    if isinstance(value, Section) and "type" in type(value).model_fields:
+        return value.type, value.options()  # type: ignore[attr-defined]
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list) else value
 
 
 class Component:
-    """Marks a field that holds the section of one registered component, chosen by its ``type`` key."""
+    """Marks a field that holds the section of one registered component, chosen by its ``type`` key.
+
+    A field is ``Annotated[Section, Component(registry)]``, or a list or a dict with names of such.
+    """
 
     def __init__(self, registry: Registry[Any]) -> None:
         self.registry = registry
@@ -84,122 +102,3 @@ def _derived_section(name: str, component: Any) -> type[Section]:
     }
     options["type"] = (typing.Literal[name], name)
     return create_model(f"{component.__name__}Section", __base__=Section, **options)
-
-
-def build_section(cls: type[Section], values: Any, source: str) -> Any:
-    """Return ``cls`` built from JSON ``values``.
-
-    Args:
-        cls: Section class of the whole document.
-        values: Parsed JSON; what is absent takes the default.
-        source: Where the values come from, for the message.
-
-    Raises:
-        ConfigError: That lists every unknown key, wrong type and value out of range with its dotted path.
-    """
-    problems: list[tuple[str, str]] = []
-    built = _build(cls, values, "", problems)
-    if problems:
-        width = max(len(path) for path, _ in problems)
-        lines = "\n".join(f"  {path:<{width}}  {text}" for path, text in problems)
-        plural = "s" if len(problems) > 1 else ""
-        raise ConfigError(f"{source}: {len(problems)} problem{plural}\n{lines}")
-    return built
-
-
-_FAILED = object()
-
-
-def _build(cls: type[Section], values: Any, path: str, problems: list[tuple[str, str]]) -> Any:
-    if isinstance(values, Section):
-        values = values.model_dump()
-    if not isinstance(values, Mapping):
-        problems.append((path or "(top)", f"must be an object with keys, got {values!r}"))
-        return _FAILED
-    known: dict[str, Any] = {}
-    for key, value in values.items():
-        child = f"{path}.{key}" if path else str(key)
-        if key not in cls.model_fields:
-            problems.append((child, f"unknown key{did_you_mean(key, cls.model_fields)}"))
-        else:
-            known[key] = _build_field(cls, key, value, child, problems)
-    failed = {key for key, value in known.items() if value is _FAILED}
-    try:
-        return cls.model_validate({k: v for k, v in known.items() if k not in failed})
-    except ValidationError as error:
-        for entry in error.errors():
-            if not (entry["loc"] and entry["loc"][0] in failed):
-                problems.append(_readable(entry, path))
-        return _FAILED
-
-
-def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
-    field = cls.model_fields[key]
-    component = next((m for m in field.metadata if isinstance(m, Component)), None)
-    if component is not None and value is not None:
-        return _build_component(component, field.default, value, path, problems)
-    child = _section_of(field.annotation)
-    if child is not None and value is not None:
-        return _build(child, value, path, problems)
-    item = _section_of(_item_type(field.annotation))
-    if item is not None and isinstance(value, Sequence) and not isinstance(value, str):
-        built = [_build(item, v, f"{path}.{i}", problems) for i, v in enumerate(value)]
-        return _FAILED if _FAILED in built else built
-    return value
-
-
-def _build_component(component: Component, default: Any, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
-    if isinstance(value, Section):
-        value = value.model_dump()
-    if not isinstance(value, Mapping):
-        problems.append((path, f'must be an object such as {{"type": "{component.registry.names()[0]}"}}'))
-        return _FAILED
-    name = value.get("type", getattr(default, "type", None))
-    try:
-        return _build(component.section(str(name)), value, path, problems)
-    except ConfigError as error:
-        problems.append((f"{path}.type", str(error)))
-        return _FAILED
-
-
-def _section_of(annotation: Any) -> type[Section] | None:
-    """Return the Section class of an annotation ``S`` or ``S | None``."""
-    options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-    return next((o for o in options if isinstance(o, type) and issubclass(o, Section)), None)
-
-
-def _item_type(annotation: Any) -> Any:
-    return typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else None
-
-
-def _is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
-
-
-_PHRASES = {
-    "greater_than": "must be > {gt}",
-    "greater_than_equal": "must be >= {ge}",
-    "less_than": "must be < {lt}",
-    "less_than_equal": "must be <= {le}",
-    "literal_error": "must be one of {expected}",
-    "missing": "is required",
-    "finite_number": "must be a finite number",
-}
-
-
-def _readable(entry: Any, path: str) -> tuple[str, str]:
-    dotted = ".".join([path] * bool(path) + [str(part) for part in entry["loc"]])
-    kind = entry["type"]
-    if kind in _PHRASES:
-        text = _PHRASES[kind].format(**entry.get("ctx", {}))
-    else:
-        text = entry["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-        text = text if kind == "value_error" else f"must be {text}"
-    if kind not in ("missing", "value_error"):
-        text += f", got {_short(entry['input'])}"
-    return dotted or "(top)", text
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else text[:57] + "..."

@@ -9,6 +9,9 @@ from seqrl.core.errors import RegistryError, did_you_mean
 
 T = TypeVar("T")
 
+Choice = tuple[str, dict[str, Any]]
+"""A registered component and its options, as a component that contains others is given them."""
+
 
 class Registry(Generic[T]):
     """A table of named components of one kind.

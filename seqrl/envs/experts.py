@@ -31,7 +31,7 @@ def make_expert(env_id: str) -> Expert:
     Raises:
         EnvError: If the environment has none.
     """
-    from seqrl.envs.builtin import point_recall, tmaze  # noqa: F401  (register their experts; circular if above)
+    from seqrl.envs.builtin import point_recall, tmaze, tmaze_pixels  # noqa: F401  (register theirs; circular above)
 
     name = env_id.split(":")[-1]
     if name not in EXPERTS:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import normalize, softmax
+
+from seqrl.core.errors import ConfigError
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
@@ -11,7 +14,11 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "mish": nn.Mish,
 }
+_SIMPLEX_WIDTH = 8
 
 
 def make_activation(name: str) -> nn.Module:
@@ -20,12 +27,38 @@ def make_activation(name: str) -> nn.Module:
 
 
 def make_norm(name: str, width: int) -> nn.Module:
-    """Return the normalisation over the last dimension of that name; ``none`` is the identity."""
+    """Return the normalisation over the last dimension of that name; ``none`` is the identity.
+
+    Raises:
+        ConfigError: If ``simnorm`` cannot divide the width into groups.
+    """
     if name == "layer":
         return nn.LayerNorm(width)
     if name == "rms":
         return nn.RMSNorm(width)
+    if name == "hypersphere":
+        return Hypersphere()
+    if name == "simnorm":
+        if width % _SIMPLEX_WIDTH:
+            raise ConfigError(f"norm 'simnorm' needs a width that {_SIMPLEX_WIDTH} divides, got {width}")
+        return SimNorm()
     return nn.Identity()
+
+
+class SimNorm(nn.Module):
+    """Softmax over groups of eight features (Hansen et al., 2024, TD-MPC2, arXiv 2310.16828, equation 5)."""
+
+    def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead D"]:
+        """Return features in [0, 1] whose groups sum to one."""
+        return softmax(x.unflatten(-1, (-1, _SIMPLEX_WIDTH)), dim=-1).flatten(-2)
+
+
+class Hypersphere(nn.Module):
+    """Projection onto the unit sphere (Lee et al., 2025, SimbaV2, arXiv 2502.15280, section 4)."""
+
+    def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead D"]:
+        """Return features of Euclidean norm one."""
+        return normalize(x, dim=-1)
 
 
 def make_mlp(d_input: int, d_hidden: int, num_layers: int, d_output: int, activation: str) -> nn.Sequential:

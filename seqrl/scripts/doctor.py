@@ -85,18 +85,24 @@ def _kernels() -> dict[str, str]:
     """Return which implementation each part uses, and why."""
     import torch
 
-    where = "its flash or memory-efficient kernel on the GPU" if torch.cuda.is_available() else "its fused CPU kernel"
+    from seqrl.models.sequence_encoders.attention.flash import flash_problem
+    from seqrl.models.sequence_encoders.mamba import kernel_problem
+
+    is_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if is_gpu else "cpu")
+    no_flash, no_mamba = flash_problem(device), kernel_problem(device)
+    sdpa = "flash or memory-efficient kernel" if is_gpu else "fused kernel for the CPU"
     return {
-        "attention": f"PyTorch SDPA ({where}; windows block by block)",
-        "flash-attn": "not used: attention is PyTorch SDPA" + _if_installed("flash_attn"),
-        "mamba-ssm": "not used: there is no Mamba memory yet" + _if_installed("mamba_ssm"),
+        "attention": f"auto is {'PyTorch SDPA' if no_flash else 'flash-attn in half precision, else PyTorch SDPA'}, "
+        f"its {sdpa}; windows block by block",
+        "flash-attn": f"not used: {no_flash}" if no_flash else "used with train.precision bf16 or fp16",
+        "flex": "used for clipped and own scores"
+        if is_gpu
+        else "not used: no gradient on a CPU; plain PyTorch instead",
+        "mamba-ssm": f"not used: {no_mamba}; plain PyTorch instead" if no_mamba else "used in training",
         "optimizer": "AdamW, fused",
         "compile": "off",
     }
-
-
-def _if_installed(module: str) -> str:
-    return " (the package is installed)" if importlib.util.find_spec(module) else ""
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import Store, StoreInfo, StoreWriter
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.vector import BatchedEnv
+from seqrl.models.image_cores import skip_local_weights
 from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.environments import (
     Makers,
@@ -153,7 +154,11 @@ class ExperimentSetup:
         if valid is not None:
             valid.use_categories(self.info.action_space)
         seed_everything(config.train.seed)  # the same networks on every rank
-        self.algo = self._build_algo()
+        gets_weights_later = self._resume or self.role == "collect" or config.train.init_from is not None
+        with skip_local_weights(gets_weights_later):
+            self.algo = self._build_algo()
+        if self.role != "collect":
+            self.algo.check_hardware(is_half=config.train.precision != "no")
         self._check_next_obs(sources)
         self._check_collection()
         if config.train.init_from is not None and not self._resume:

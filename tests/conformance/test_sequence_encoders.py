@@ -12,7 +12,14 @@ VARIANTS = [(name, {}) for name in SEQUENCE_ENCODERS.names()] + [
     ("transformer", {"positions": "rotary"}),
     ("transformer", {"positions": "learned", "max_steps": 64}),
     ("transformer", {"positions": "none", "use_sigma_reparam": False, "norm": "rms"}),
+    ("transformer", {"attention": "vanilla"}),
+    ("transformer", {"attention": "flex", "num_sinks": 3, "sink_bias": 1.0, "logit_clip": 4.0}),
+    ("transformer", {"attention": "sdpa", "num_sinks": 5}),
+    ("gru", {"start": "learned", "d_output": None, "norm": "simnorm"}),
+    ("lstm", {"start": "learned", "d_output": None, "norm": "hypersphere"}),
+    ("mamba", {"d_conv": 1, "expand": 1, "norm": "rms"}),
 ]
+MEMORY_FREE = {"feedforward", "identity"}
 IDS = [f"{name}-{'-'.join(map(str, options.values()))}" for name, options in VARIANTS]
 
 
@@ -107,9 +114,9 @@ def test_rows_do_not_mix(name, options):
     torch.testing.assert_close(encoder(x, steps(2, 12))[0][0], encoder(other, steps(2, 12))[0][0])
 
 
-@pytest.mark.parametrize("name", sorted(set(SEQUENCE_ENCODERS.names()) - {"feedforward"}))
+@pytest.mark.parametrize("name", sorted(set(SEQUENCE_ENCODERS.names()) - MEMORY_FREE))
 def test_remembers(name):
-    """An encoder other than the memory-free control depends on the past within its window."""
+    """An encoder other than the memory-free controls depends on the past within its window."""
     encoder = build(name)
     x = torch.randn(2, 8, D, requires_grad=True)
     y, _ = encoder(x, steps(2, 8))

@@ -2,5 +2,5 @@
 
 from typing import Literal
 
-ActivationName = Literal["leaky_relu", "relu", "gelu", "silu", "tanh"]
-NormName = Literal["layer", "rms", "none"]
+ActivationName = Literal["leaky_relu", "relu", "gelu", "silu", "tanh", "elu", "selu", "mish"]
+NormName = Literal["layer", "rms", "simnorm", "hypersphere", "none"]

@@ -217,9 +217,11 @@ class ObservationSection(Section):
     """What the policy sees at each step, and how it becomes a vector."""
 
     keys: list[str] | None = Field(None, description="Observation entries to use; null uses all.")
-    use_prev_action: bool = Field(True, description="Feed the previous action.")
-    use_prev_reward: bool = Field(True, description="Feed the previous reward.")
-    timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = MLPTimestepEncoderSection()
+    use_prev_action: bool = Field(True, description="Feed the previous action; false hides it from every encoder.")
+    use_prev_reward: bool = Field(True, description="Feed the previous reward; false hides it from every encoder.")
+    timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(
+        MLPTimestepEncoderSection(), description="From what is seen at one step to one vector."
+    )
 
 
 class ImitationObservationSection(ObservationSection):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from seqrl.configs.section import Section
+from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.names import ActivationName, NormName
-from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.errors import did_you_mean
+from seqrl.core.registry import ATTENTION_SCORES, ATTENTIONS, SEQUENCE_ENCODERS
 
 
 @SEQUENCE_ENCODERS.register_section("feedforward")
@@ -24,16 +25,68 @@ class FeedForwardSection(Section):
     norm: NormName = Field("layer", description="Normalisation of the output.")
 
 
+@SEQUENCE_ENCODERS.register_section("identity")
+class IdentitySection(Section):
+    """No memory and no layers: the timestep encoder alone."""
+
+    type: Literal["identity"] = "identity"
+
+
+class _RecurrentSection(Section):
+    d_hidden: PositiveInt = Field(256, description="Width of the recurrent state.")
+    num_layers: PositiveInt = Field(2, description="Recurrent layers.")
+    d_output: PositiveInt | None = Field(256, description="Width of the output projection; null leaves it out.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout between layers.")
+    norm: NormName = Field("layer", description="Normalisation of the output.")
+    start: Literal["zero", "learned"] = Field("zero", description="State at an episode's or a window's first step.")
+
+
 @SEQUENCE_ENCODERS.register_section("gru")
-class GRUSection(Section):
+class GRUSection(_RecurrentSection):
     """Gated recurrent unit (Cho et al., 2014): a fixed-size state, constant time per step."""
 
     type: Literal["gru"] = "gru"
-    d_hidden: PositiveInt = Field(256, description="Width of the recurrent state.")
-    num_layers: PositiveInt = Field(2, description="Recurrent layers.")
-    d_output: PositiveInt = Field(256, description="Width of the output projection.")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout between layers.")
-    norm: NormName = Field("layer", description="Normalisation of the output.")
+
+
+@SEQUENCE_ENCODERS.register_section("lstm")
+class LSTMSection(_RecurrentSection):
+    """Long short-term memory (Hochreiter & Schmidhuber, 1997): a fixed-size state, constant time per step."""
+
+    type: Literal["lstm"] = "lstm"
+
+
+@SEQUENCE_ENCODERS.register_section("mamba")
+class MambaSection(Section):
+    """Selective state space model (Gu & Dao, 2023): a fixed-size state, constant time per step, linear in length."""
+
+    type: Literal["mamba"] = "mamba"
+    d_model: PositiveInt = Field(256, description="Width of the residual stream.")
+    d_state: PositiveInt = Field(16, description="Numbers that each inner feature remembers.")
+    d_conv: PositiveInt = Field(4, description="Inputs that the convolution before the memory sees.")
+    expand: PositiveInt = Field(2, description="Inner width, as a multiple of d_model.")
+    num_layers: PositiveInt = Field(3, description="Blocks.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each block.")
+    norm: NormName = Field("layer", description="Normalisation before each block and of the output.")
+
+
+ATTENTION_LACKS: dict[str, set[str]] = {
+    "auto": set(),
+    "sdpa": {"logit_clip", "score"},
+    "flash": {"num_sinks", "score"},
+    "flex": {"dropout_attention"},
+    "vanilla": set(),
+}
+"""Built-in attention back-end -> options of the section below that it cannot do."""
+
+ATTENTION_NAMES = tuple(ATTENTION_LACKS)
+
+
+@ATTENTION_SCORES.register_section("alibi")
+class AlibiSection(Section):
+    """Linear penalty of the lag, with another slope per head (Press et al., 2022)."""
+
+    type: Literal["alibi"] = "alibi"
+    max_exponent: PositiveFloat = Field(8.0, description="The last head's slope is 2 to the minus this.")
 
 
 @SEQUENCE_ENCODERS.register_section("transformer")
@@ -57,11 +110,42 @@ class TransformerSection(Section):
     dropout_ff: float = Field(0.05, ge=0.0, lt=1.0, description="Dropout after each feed-forward block.")
     dropout_attention: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout of the attention weights.")
     dropout_qkv: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout of queries, keys and values.")
+    attention: str = Field(
+        "auto",
+        description="Back-end: auto (the fastest that can do it), sdpa, flash, flex, vanilla, or a plug-in's.",
+        examples=list(ATTENTION_NAMES),
+    )
+    num_sinks: NonNegativeInt = Field(
+        0, description="First inputs of the memory that are attended to besides the window, for ever."
+    )
+    sink_bias: float = Field(0.0, description="Added to the scores of the sinks.")
+    logit_clip: PositiveFloat | None = Field(None, description="Bound c of the scores: c tanh(score / c).")
+    score: Annotated[Section | None, Component(ATTENTION_SCORES)] = Field(
+        None, description="Functions of one's own for scores and masks."
+    )
     activation: ActivationName = Field("leaky_relu", description="Activation of the feed-forward blocks.")
     norm: NormName = Field("layer", description="Normalisation layers.")
     use_sigma_reparam: bool = Field(True, description="Spectrally normalised linear layers (Zhai et al., 2023).")
     use_normformer: bool = Field(True, description="Extra norms after attention and inside the block (Shleifer, 2021).")
     use_head_scale: bool = Field(True, description="A learned scale per head (Shleifer et al., 2021).")
+
+    @field_validator("attention")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        legal = sorted({*ATTENTION_NAMES, *ATTENTIONS.names()})
+        if name not in legal:
+            raise ValueError(
+                f"unknown attention back-end {name!r}{did_you_mean(name, legal) or ';'} {', '.join(legal)}"
+            )
+        return name
+
+    @model_validator(mode="after")
+    def _back_end_can(self) -> TransformerSection:
+        wanted = {n for n in ("dropout_attention", "num_sinks", "logit_clip", "score") if getattr(self, n)}
+        if lacking := sorted(wanted & ATTENTION_LACKS.get(self.attention, set())):
+            able = [n for n in ATTENTION_NAMES if not wanted & ATTENTION_LACKS[n]]
+            raise ValueError(f"attention {self.attention!r} cannot do {', '.join(lacking)}; use {' or '.join(able)}")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide(self) -> TransformerSection:

@@ -1,14 +1,20 @@
-"""Sections of the built-in timestep encoders."""
+"""Sections of the built-in timestep encoders.
+
+Whether they read the previous action and reward at all is said by ``observation.use_prev_action`` and
+``observation.use_prev_reward``.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from seqrl.configs.section import Section
+import seqrl.configs.sections.modalities  # noqa: F401  (registers its sections)
+from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.images import NatureSection
 from seqrl.configs.sections.names import ActivationName, NormName
-from seqrl.core.registry import TIMESTEP_ENCODERS
+from seqrl.core.registry import IMAGE_CORES, IMAGE_RANDOMIZERS, MODALITIES, TIMESTEP_ENCODERS
 
 
 @TIMESTEP_ENCODERS.register_section("mlp")
@@ -22,3 +28,45 @@ class MLPTimestepEncoderSection(Section):
     activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     norm: NormName = Field("layer", description="Normalisation of the embedding.")
     normalize_inputs: bool = Field(True, description="Standardise the inputs by moving statistics.")
+    obs_keys: list[str] | None = Field(
+        None, description="Observation entries to read, of those in observation.keys; null reads all."
+    )
+    auto_scale: bool = Field(False, description="Raise d_hidden to the width of the inputs, at most 2048.")
+
+
+@TIMESTEP_ENCODERS.register_section("cnn")
+class CNNTimestepEncoderSection(Section):
+    """Reads one image, and the previous action and reward."""
+
+    type: Literal["cnn"] = "cnn"
+    image_key: str | None = Field(None, description="Observation entry to read; null is the only image.")
+    channels: Literal["auto", "first", "last"] = Field(
+        "auto", description="Axis of the channels; auto is the one that is smaller than both others."
+    )
+    core: Annotated[Section, Component(IMAGE_CORES)] = Field(NatureSection(), description="The convolutions.")
+    randomizers: list[Annotated[Section, Component(IMAGE_RANDOMIZERS)]] = Field(
+        [], description="What disturbs the images in training, in this order."
+    )
+    scale: Literal["pixels", "none"] = Field(
+        "pixels", description="Scale uint8 (0 to 255) or floats in [0, 1] to [-1, 1], or read the numbers as they are."
+    )
+    d_image: PositiveInt = Field(256, description="Width of the image's share.")
+    d_side: PositiveInt = Field(12, description="Width of the share of previous action and reward.")
+    d_output: PositiveInt = Field(256, description="Width of the embedding.")
+    activation: ActivationName = Field("leaky_relu", description="Activation before the last layer.")
+    norm: NormName = Field("layer", description="Normalisation of the embedding.")
+
+
+@TIMESTEP_ENCODERS.register_section("multimodal")
+class MultimodalTimestepEncoderSection(Section):
+    """Reads every observation entry in its own way, and fuses them with the previous action and reward."""
+
+    type: Literal["multimodal"] = "multimodal"
+    modalities: dict[str, Annotated[Section, Component(MODALITIES)]] = Field(
+        {}, description="How to read which entry; others are an image if they look like one, else a vector."
+    )
+    num_layers: NonNegativeInt = Field(1, description="Hidden layers after the fusion.")
+    d_hidden: PositiveInt = Field(512, description="Width of the hidden layers.")
+    d_output: PositiveInt = Field(256, description="Width of the embedding.")
+    activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
+    norm: NormName = Field("layer", description="Normalisation of the embedding.")

@@ -6,6 +6,7 @@ _ENTRY_POINTS = {
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
+    "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixels",
 }
 
 

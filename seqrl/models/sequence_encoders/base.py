@@ -41,6 +41,9 @@ class SequenceEncoder(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B L E"], State | None]:
         """Return outputs that depend on inputs up to their own position, and the next state if one was given."""
 
+    def check(self, device: torch.device, *, is_half: bool) -> None:
+        """Raise a ConfigError if it cannot train on this device, in half precision or not."""
+
     @abstractmethod
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return the state of an empty memory for ``num_rows`` environments."""

@@ -67,3 +67,22 @@ class FeedForward(SequenceEncoder):
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return an empty state."""
         return {}
+
+
+@SEQUENCE_ENCODERS.register("identity")
+class Identity(SequenceEncoder):
+    """Hands each input on as it is: the timestep encoder alone."""
+
+    def __init__(self, d_input: int, window_steps: int) -> None:
+        super().__init__(d_input, window_steps)
+        self.d_output = d_input
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
+    ) -> tuple[Float[Tensor, "B L E"], State | None]:
+        """Return the inputs."""
+        return x, state
+
+    def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
+        """Return an empty state."""
+        return {}

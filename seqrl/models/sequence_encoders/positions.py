@@ -29,16 +29,17 @@ class FixedPositions(nn.Module):
 
 def rotary_angles(
     step: Int[Tensor, "B L"], width: int, base: float
-) -> tuple[Float[Tensor, "B 1 L H"], Float[Tensor, "B 1 L H"]]:
+) -> tuple[Float[Tensor, "B L H"], Float[Tensor, "B L H"]]:
     """Return cosines and sines of the rotation of each pair of features at each step (Su et al., 2021)."""
     exponent = torch.arange(0, width, 2, device=step.device, dtype=torch.float32) / width
     angle = step.unsqueeze(-1).float() * base**-exponent
-    return angle.cos().unsqueeze(1), angle.sin().unsqueeze(1)
+    return angle.cos(), angle.sin()
 
 
 def rotate(
-    x: Float[Tensor, "B N L D"], cos: Float[Tensor, "B 1 L H"], sin: Float[Tensor, "B 1 L H"]
-) -> Float[Tensor, "B N L D"]:
+    x: Float[Tensor, "B L *heads D"], cos: Float[Tensor, "B L H"], sin: Float[Tensor, "B L H"]
+) -> Float[Tensor, "B L *heads D"]:
     """Rotate each pair (feature i, feature i + D/2); computed in float32."""
+    cos, sin = (a.view(*a.shape[:2], *[1] * (x.dim() - 3), -1) for a in (cos, sin))
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)

@@ -8,9 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.registry import ATTENTION_SCORES, SEQUENCE_ENCODERS, Choice
 from seqrl.models.mlp import make_activation, make_norm
-from seqrl.models.sequence_encoders.attention import banded_attention, ring_attention
+from seqrl.models.sequence_encoders.attention import (
+    AttentionScore,
+    Pattern,
+    make_attention,
+    num_slots,
+    ring_slots,
+    slot_to_write,
+)
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
 from seqrl.models.sequence_encoders.positions import FixedPositions, rotary_angles, rotate
 from seqrl.models.sigma_linear import SigmaLinear
@@ -27,22 +34,21 @@ class _Attention(nn.Module):
         self.num_heads = num_heads
         self.qkv = linear(d_model, 3 * d_model, bias=False)
         self.drop_qkv = nn.Dropout(dropout_qkv)
-        self.head_scale = nn.Parameter(torch.ones(num_heads, 1, 1)) if use_head_scale else None
+        self.head_scale = nn.Parameter(torch.ones(num_heads, 1)) if use_head_scale else None
         self.out = linear(d_model, d_model)
 
-    def project(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values ``(B, N, L, D)``, rotated where positions are rotary."""
-        qkv = self.drop_qkv(self.qkv(x)).unflatten(-1, (3, self.num_heads, -1))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+    def project(self, x: Tensor, rotation: Rotation) -> Tensor:
+        """Return queries, keys and values ``(B, L, 3, N, D)``, the first two rotated where positions are rotary."""
+        qkv: Tensor = self.drop_qkv(self.qkv(x)).unflatten(-1, (3, self.num_heads, -1))
         if rotation is not None:
-            q, k = rotate(q, *rotation), rotate(k, *rotation)
-        return q, k, v
+            qkv = torch.cat([rotate(qkv[:, :, :2], *rotation), qkv[:, :, 2:]], dim=2)
+        return qkv
 
     def merge(self, y: Tensor) -> Tensor:
-        """Return the heads' outputs ``(B, N, L, D)`` scaled, joined and projected to ``(B, L, d_model)``."""
+        """Return the heads' outputs ``(B, L, N, D)`` scaled, joined and projected to ``(B, L, d_model)``."""
         if self.head_scale is not None:
             y = y * self.head_scale.to(y.dtype)
-        merged: Tensor = self.out(y.transpose(1, 2).flatten(2))
+        merged: Tensor = self.out(y.flatten(2))
         return merged
 
 
@@ -62,9 +68,9 @@ class _Layer(nn.Module):
         self.activation = make_activation(activation)
         self.dropout = nn.Dropout(dropout_ff)
 
-    def forward(self, x: Tensor, rotation: Rotation, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        q, k, v = self.attention.project(self.norm1(x), rotation)
-        x = x + self.norm2(self.attention.merge(attend(q, k, v)))
+    def forward(self, x: Tensor, rotation: Rotation, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        qkv = self.attention.project(self.norm1(x), rotation)
+        x = x + self.norm2(self.attention.merge(attend(qkv)))
         hidden = self.norm4(self.activation(self.ff1(self.norm3(x))))
         out: Tensor = x + self.dropout(self.ff2(hidden))
         return out
@@ -94,6 +100,11 @@ class Transformer(SequenceEncoder):
         dropout_ff: float = 0.05,
         dropout_attention: float = 0.0,
         dropout_qkv: float = 0.0,
+        attention: str = "auto",
+        num_sinks: int = 0,
+        sink_bias: float = 0.0,
+        logit_clip: float | None = None,
+        score: Choice | None = None,
         activation: str = "leaky_relu",
         norm: str = "layer",
         use_sigma_reparam: bool = True,
@@ -103,7 +114,12 @@ class Transformer(SequenceEncoder):
         super().__init__(d_input, window_steps)
         self.d_output = d_model
         self.num_heads = num_heads
-        self.dropout_attention = dropout_attention
+        self.score: AttentionScore | None = None
+        if score is not None:
+            name, options = score
+            self.score = ATTENTION_SCORES.get(name)(num_heads, **options)
+        self.pattern = Pattern(window_steps, num_sinks, sink_bias, logit_clip, self.score)
+        self.attention = make_attention(attention, self.pattern, dropout_attention)
         self.rotary_base = rotary_base if positions == "rotary" else None
         self.max_step = max_steps - 1 if positions == "learned" else None
         linear: Callable[..., nn.Module] = SigmaLinear if use_sigma_reparam else nn.Linear
@@ -139,22 +155,28 @@ class Transformer(SequenceEncoder):
         normed: Tensor = self.norm(x)
         return normed
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return banded_attention(q, k, v, self.window_steps, self.dropout_attention if self.training else 0.0)
+    def _attend(self, qkv: Tensor) -> Tensor:
+        return self.attention.sequence(qkv, self.attention.dropout if self.training else 0.0)
+
+    def check(self, device: torch.device, *, is_half: bool) -> None:
+        """Raise a ConfigError if the attention back-end cannot train there."""
+        self.attention.check(device, is_half=is_half)
 
     def _step(self, x: Tensor, step: Tensor, state: State) -> Tensor:
         position = state["position"]
         rows = torch.arange(len(position), device=position.device)
-        slot = position % self.window_steps
-        valid = torch.arange(self.window_steps, device=position.device) <= position[:, None]
+        slot = slot_to_write(self.pattern, position)
         x, rotation = self._embed(x, step)
+        slots = ring_slots(self.pattern, position, x)
         for i, layer in enumerate(self.layers):
             keys, values = state[f"keys_{i}"], state[f"values_{i}"]
 
-            def attend(q: Tensor, k: Tensor, v: Tensor, keys: Tensor = keys, values: Tensor = values) -> Tensor:
-                keys[rows, :, slot] = k[:, :, 0].to(keys.dtype)
-                values[rows, :, slot] = v[:, :, 0].to(values.dtype)
-                return ring_attention(q, keys.to(q.dtype), values.to(q.dtype), valid)
+            def attend(qkv: Tensor, keys: Tensor = keys, values: Tensor = values) -> Tensor:
+                q, k, v = qkv[:, 0].unbind(1)
+                keys[rows, :, slot] = k.to(keys.dtype)
+                values[rows, :, slot] = v.to(values.dtype)
+                y = self.attention.step(q.unsqueeze(2), keys.to(q.dtype), values.to(q.dtype), slots)
+                return y.transpose(1, 2)
 
             x = layer(x, rotation, attend)
         position += 1
@@ -171,8 +193,8 @@ class Transformer(SequenceEncoder):
         return self.dropout(x), rotation
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
-        """Return an empty ring buffer of ``window_steps`` slots per layer, and a position per row."""
-        shape = (num_rows, self.num_heads, self.window_steps, self.d_output // self.num_heads)
+        """Return an empty ring buffer per layer, with a slot for each sink and input of the window, and positions."""
+        shape = (num_rows, self.num_heads, num_slots(self.pattern), self.d_output // self.num_heads)
         state = {"position": torch.zeros(num_rows, device=device, dtype=torch.int64)}
         for i in range(len(self.layers)):
             state[f"keys_{i}"] = torch.zeros(shape, device=device, dtype=dtype)

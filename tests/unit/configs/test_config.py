@@ -21,7 +21,7 @@ from seqrl.configs import (
     template_names,
 )
 from seqrl.configs.base_config import register_config
-from seqrl.configs.section import build_section
+from seqrl.configs.building import build_section
 from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.sequence_encoders import GRUSection, TransformerSection
 from seqrl.core.errors import ConfigError, RegistryError
@@ -89,7 +89,8 @@ def test_lists_of_sections():
 
 def test_options_are_all_fields_but_the_type():
     options = GRUSection(d_hidden=8).options()
-    assert options == {"d_hidden": 8, "num_layers": 2, "d_output": 256, "dropout": 0.0, "norm": "layer"}
+    others = {"num_layers": 2, "d_output": 256, "dropout": 0.0, "norm": "layer", "start": "zero"}
+    assert options == {"d_hidden": 8, **others}
 
 
 @pytest.mark.parametrize(

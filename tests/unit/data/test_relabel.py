@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqrl.configs.section import build_section
+from seqrl.configs.building import build_section
 from seqrl.configs.sections.relabel import HindsightSection, HindsightSequenceSection, ScaleRewardsSection
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.registry import RELABELERS

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqrl.core.errors import RegistryError
+from seqrl.core.errors import ConfigError, RegistryError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.timestep_encoders import MLPTimestepEncoder, build_timestep_encoder
@@ -153,3 +153,42 @@ def test_built_by_name_with_its_options():
     assert [m.out_features for m in encoder.mlp if hasattr(m, "out_features")] == [10, 24]
     with pytest.raises(RegistryError, match=r"'mpl'.*mlp"):
         build_timestep_encoder("mpl", {}, SPECS, A, 1)
+
+
+def test_only_the_named_entries_are_read():
+    encoder, inputs = MLPTimestepEncoder(SPECS, A, 1, d_hidden=16, d_output=8, obs_keys=["room", "body"]), _inputs()
+    assert list(encoder.obs) == ["body", "room"]
+    assert encoder.mlp[0].in_features == 6 + 5 + 1 + A
+    other = SeqInputs(_inputs(seed=1).obs, inputs.prev_action, inputs.prev_reward, inputs.step)
+    both = {**other.obs, "room": inputs.obs["room"], "body": inputs.obs["body"]}
+    same = SeqInputs(both, inputs.prev_action, inputs.prev_reward, inputs.step)
+    assert torch.equal(encoder(inputs), encoder(same))
+    assert not torch.equal(encoder(inputs), encoder(other))
+    only_side = MLPTimestepEncoder(SPECS, A, 0, d_hidden=16, d_output=8, obs_keys=[])
+    assert only_side.mlp[0].in_features == A
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (
+            ["body", "rom"],
+            r"timestep_encoder.obs_keys: unknown observation 'rom'; did you mean 'room'\?; the policy obs",
+        ),
+        ([], r"timestep_encoder.obs_keys: \[\] leaves nothing to read"),
+    ],
+)
+def test_wrong_names_of_entries(keys, expected):
+    with pytest.raises(ConfigError, match=expected):
+        MLPTimestepEncoder(SPECS, 0, 0, obs_keys=keys)
+
+
+@pytest.mark.parametrize(
+    ("d_hidden", "width", "expected"), [(16, 30, 30), (64, 30, 64), (16, 5000, 2048), (4096, 5000, 4096)]
+)
+def test_width_follows_the_inputs(d_hidden, width, expected):
+    specs = {"x": ObsSpec((width,))}
+    encoder = MLPTimestepEncoder(specs, 0, 0, d_hidden=d_hidden, d_output=8, num_layers=1, auto_scale=True)
+    assert [m.out_features for m in encoder.mlp if hasattr(m, "out_features")] == [expected, 8]
+    fixed = MLPTimestepEncoder(specs, 0, 0, d_hidden=d_hidden, d_output=8, num_layers=1)
+    assert fixed.mlp[0].out_features == d_hidden

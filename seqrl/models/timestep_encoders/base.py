@@ -1,30 +1,37 @@
-"""From what is seen at one step to one vector."""
+"""The contract of every timestep encoder, and what several of them need."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.registry import TIMESTEP_ENCODERS
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
-from seqrl.models.mlp import make_mlp, make_norm
-from seqrl.models.normalizers import InputNormalizer
+
+SECTION_KEY = "observation.timestep_encoder"
+"""Where a run file sets a timestep encoder."""
 
 
 class TimestepEncoder(nn.Module, ABC):
     """Base of all timestep encoders. Register a subclass with ``TIMESTEP_ENCODERS.register(name)``.
 
+    The forward pass writes no buffer; statistics are collected by :meth:`stats` and move in :meth:`update`.
+
     Args:
         obs: Name -> spec of the observation entries to read.
-        d_action: Width of the previous action; 0 if the policy does not read it.
-        d_reward: 1 if the policy reads the previous reward, else 0.
+        d_action: Width of the previous action; 0 if the policy does not read it (``observation.use_prev_action``).
+        d_reward: 1 if the policy reads the previous reward (``observation.use_prev_reward``), else 0.
+
+    Attributes:
+        d_output: Width of the output.
     """
 
     d_output: int
@@ -46,56 +53,35 @@ class TimestepEncoder(nn.Module, ABC):
     def update(self, stats: Mapping[str, Tensor]) -> None:
         """Move statistics after a gradient step."""
 
+    @property
+    def d_side(self) -> int:
+        """Width of the side input: the previous reward and action, as far as the policy reads them."""
+        return self.d_reward + self.d_action
+
     def side_inputs(self, inputs: SeqInputs) -> list[Tensor]:
         """Return the previous reward and action ``(B, L, n)``, as far as the policy reads them."""
         side = [inputs.prev_reward.unsqueeze(-1)] if self.d_reward else []
         return [*side, inputs.prev_action] if self.d_action else side
 
+    def side(self, inputs: SeqInputs) -> Float[Tensor, "B L S"]:
+        """Return the side input as one tensor of width ``d_side``, which must not be 0."""
+        return torch.cat(self.side_inputs(inputs), dim=-1)
 
-@TIMESTEP_ENCODERS.register("mlp")
-class MLPTimestepEncoder(TimestepEncoder):
-    """Entries in the order of their names, flattened (categories as one-hot), then an MLP and a norm."""
 
-    def __init__(
-        self,
-        obs: Mapping[str, ObsSpec],
-        d_action: int,
-        d_reward: int,
-        *,
-        num_layers: int = 2,
-        d_hidden: int = 512,
-        d_output: int = 256,
-        activation: str = "leaky_relu",
-        norm: str = "layer",
-        normalize_inputs: bool = True,
-    ) -> None:
-        super().__init__(obs, d_action, d_reward)
-        d_input = sum(flat_width(spec) for spec in self.obs.values()) + d_action + d_reward
-        self.d_output = d_output
-        self.normalizer = InputNormalizer(d_input) if normalize_inputs else None
-        self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
-        self.norm = make_norm(norm, d_output)
+def check_names(key: str, names: Iterable[str], obs: Mapping[str, ObsSpec]) -> None:
+    """Check that ``names``, set at ``key`` of a run file, are observation entries.
 
-    def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
-        """Return the embeddings."""
-        x = self._features(inputs)
-        if self.normalizer is not None:
-            x = self.normalizer(x)
-        y: Tensor = self.norm(self.mlp(x))
-        return y
+    Raises:
+        ConfigError: That names the unknown ones, and the nearest entry of each.
+    """
+    unknown = [f"unknown observation {name!r}{did_you_mean(name, obs)}" for name in sorted(set(names) - obs.keys())]
+    if unknown:
+        raise ConfigError(f"{key}: {', '.join(unknown)}; the policy observes {described(obs)}")
 
-    def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
-        """Return the sums for input normalisation."""
-        return {} if self.normalizer is None else {"inputs": self.normalizer.stats(self._features(inputs), mask)}
 
-    def update(self, stats: Mapping[str, Tensor]) -> None:
-        """Move the input normalisation."""
-        if self.normalizer is not None:
-            self.normalizer.update(stats["inputs"])
-
-    def _features(self, inputs: SeqInputs) -> Tensor:
-        flat = [flat_entry(inputs.obs[key], spec) for key, spec in self.obs.items()]
-        return torch.cat([*flat, *self.side_inputs(inputs)], dim=-1)
+def described(obs: Mapping[str, ObsSpec]) -> str:
+    """Return the entries with dtype and shape, for an error message."""
+    return ", ".join(f"{name} ({spec.dtype} {list(spec.shape)})" for name, spec in obs.items()) or "nothing"
 
 
 def flat_width(spec: ObsSpec) -> int:

@@ -1,0 +1,112 @@
+"""Sections of the built-in image cores, and of the randomizers that alter images in training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from seqrl.configs.section import Section
+from seqrl.configs.sections.names import ActivationName
+from seqrl.core.registry import IMAGE_CORES, IMAGE_RANDOMIZERS
+
+
+class ConvolutionalSection(Section):
+    """What all convolutional cores share."""
+
+    pool: Literal["flatten", "spatial_softmax", "mean"] = Field(
+        "flatten", description="All pixels, the positions of keypoints, or channel means of the last feature map."
+    )
+    num_keypoints: PositiveInt = Field(32, description="Keypoints of the spatial softmax; two features each.")
+
+
+@IMAGE_CORES.register_section("nature")
+class NatureSection(ConvolutionalSection):
+    """Three strided convolutions (Mnih et al., 2015); images of 36 x 36 and more."""
+
+    type: Literal["nature"] = "nature"
+    activation: ActivationName = Field("relu", description="Activation.")
+
+
+@IMAGE_CORES.register_section("impala")
+class ImpalaSection(ConvolutionalSection):
+    """Residual blocks that halve the image in turn (Espeholt et al., 2018); any size."""
+
+    type: Literal["impala"] = "impala"
+    block_channels: list[PositiveInt] = Field([16, 32, 32], min_length=1, description="Channels of every block.")
+    use_group_norm: bool = Field(True, description="Group norm after every block, in groups of 16 channels.")
+    activation: ActivationName = Field("relu", description="Activation.")
+
+
+@IMAGE_CORES.register_section("drq")
+class DrQSection(ConvolutionalSection):
+    """Four 3 x 3 convolutions (DrQ-v2; Yarats et al., 2021); images of 15 x 15 and more."""
+
+    type: Literal["drq"] = "drq"
+    channels: PositiveInt = Field(32, description="Channels of every convolution.")
+    activation: ActivationName = Field("relu", description="Activation.")
+
+
+@IMAGE_CORES.register_section("gridworld")
+class GridworldSection(ConvolutionalSection):
+    """Three 2 x 2 convolutions for symbolic grids such as MiniGrid's 7 x 7 x 3; 4 x 4 and more."""
+
+    type: Literal["gridworld"] = "gridworld"
+    activation: ActivationName = Field("relu", description="Activation.")
+
+
+@IMAGE_CORES.register_section("resnet18")
+class ResNet18Section(ConvolutionalSection):
+    """ResNet-18 (He et al., 2016): with group norms from scratch, with frozen batch norms from a file."""
+
+    type: Literal["resnet18"] = "resnet18"
+    weights: str | None = Field(
+        None, min_length=1, description="Local .safetensors or .pth with torchvision's names; null is from scratch."
+    )
+    pool: Literal["flatten", "spatial_softmax", "mean"] = Field(
+        "spatial_softmax", description="All pixels, the positions of keypoints, or channel means of the last map."
+    )
+
+
+class RandomizerSection(Section):
+    """What all randomizers share. A window is altered in one way over all its frames."""
+
+    share: float = Field(1.0, ge=0.0, le=1.0, description="Share of the windows that are altered in training.")
+
+
+@IMAGE_RANDOMIZERS.register_section("shift")
+class ShiftSection(RandomizerSection):
+    """Moves the image by whole pixels, and repeats its edge (DrQ-v2; Yarats et al., 2021)."""
+
+    type: Literal["shift"] = "shift"
+    pad: PositiveInt = Field(4, description="Largest shift, in pixels, in both directions.")
+    share: float = Field(0.75, ge=0.0, le=1.0, description="Share of the windows that are altered in training.")
+
+
+@IMAGE_RANDOMIZERS.register_section("crop")
+class CropSection(RandomizerSection):
+    """Cuts out a part: anywhere in training, the centre in evaluation."""
+
+    type: Literal["crop"] = "crop"
+    height: PositiveInt = Field(description="Height of the part, in pixels.")
+    width: PositiveInt = Field(description="Width of the part, in pixels.")
+
+
+@IMAGE_RANDOMIZERS.register_section("color")
+class ColorSection(RandomizerSection):
+    """Changes brightness, contrast, saturation and hue of RGB images; ranges as in torchvision's ColorJitter."""
+
+    type: Literal["color"] = "color"
+    brightness: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
+    contrast: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
+    saturation: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
+    hue: float = Field(0.3, ge=0.0, le=0.5, description="From -x to x, in turns of the colour wheel.")
+
+
+@IMAGE_RANDOMIZERS.register_section("noise")
+class NoiseSection(RandomizerSection):
+    """Adds Gaussian noise to every pixel and channel."""
+
+    type: Literal["noise"] = "noise"
+    mean: float = Field(0.0, description="Mean, in units of the [0, 1] range.")
+    std: NonNegativeFloat = Field(0.05, description="Standard deviation, in units of the [0, 1] range.")

@@ -1,0 +1,88 @@
+"""Attention by the package flash-attn, on NVIDIA GPUs in half precision (Dao, 2023, arXiv 2307.08691)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from seqrl.core.errors import ConfigError
+from seqrl.core.registry import ATTENTIONS
+from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is_half
+from seqrl.models.sequence_encoders.attention.ring import Slots
+
+MIN_CAPABILITY = (8, 0)
+
+
+@functools.cache
+def flash_package() -> Any:
+    """Return the package flash-attn, or None where it cannot be imported."""
+    try:
+        return importlib.import_module("flash_attn")
+    except (ImportError, OSError):  # OSError: built for another torch
+        return None
+
+
+def flash_problem(device: torch.device) -> str | None:
+    """Return why flash-attn cannot be used on a device, or None."""
+    if flash_package() is None:
+        return "the package flash-attn is not installed (pip install --no-build-isolation 'seqrl[flash]')"
+    if device.type != "cuda":
+        return f"it needs an NVIDIA GPU, and the device is {device.type!r}"
+    if torch.cuda.get_device_capability(device) < MIN_CAPABILITY:
+        return "it needs an NVIDIA GPU of compute capability 8.0 or more"
+    return None
+
+
+@ATTENTIONS.register("flash")
+class Flash(Attention):
+    """The package flash-attn: packed queries, keys and values in training, its cache kernel in acting.
+
+    Acting in float32 or without a GPU, as after a move to another machine, takes PyTorch's kernels instead.
+    """
+
+    cannot = frozenset({"num_sinks", "score"})
+
+    def check(self, device: torch.device, *, is_half: bool) -> None:
+        """Raise a ConfigError without the package, a GPU that it supports, and half precision."""
+        problem = flash_problem(device)
+        if problem is None and not is_half:
+            problem = "it computes in half precision only: set train.precision to 'bf16'"
+        if problem is not None:
+            raise ConfigError(f"{KEY}: 'flash' cannot be used: {problem}; or use 'auto'")
+
+    def sequence(self, qkv: Float[Tensor, "B L 3 N D"], dropout: float) -> Float[Tensor, "B L N D"]:
+        """Return the heads' outputs."""
+        self.check(qkv.device, is_half=is_half(qkv))
+        y: Tensor = flash_package().flash_attn_qkvpacked_func(
+            qkv,
+            dropout_p=dropout,
+            causal=True,
+            window_size=(self.pattern.window - 1, 0) if qkv.shape[1] > self.pattern.window else (-1, -1),
+            softcap=self.pattern.logit_clip or 0.0,
+        )
+        return y
+
+    def step(
+        self,
+        q: Float[Tensor, "B N 1 D"],
+        keys: Float[Tensor, "B N S D"],
+        values: Float[Tensor, "B N S D"],
+        slots: Slots,
+    ) -> Float[Tensor, "B N 1 D"]:
+        """Return the heads' outputs of one more input; the filled slots come first, so their number says it all."""
+        if not is_half(q) or flash_problem(q.device) is not None:
+            return super().step(q, keys, values, slots)
+        filled = (slots.q_pos[:, 0] + 1).clamp(max=self.pattern.window).int()
+        y: Tensor = flash_package().flash_attn_with_kvcache(
+            q.transpose(1, 2),
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            cache_seqlens=filled,
+            softcap=self.pattern.logit_clip or 0.0,
+        )
+        return y.transpose(1, 2)

@@ -1,0 +1,186 @@
+"""Mamba: a selective state space model (Gu & Dao, 2023, arXiv 2312.00752)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.models.mlp import make_norm
+from seqrl.models.sequence_encoders.base import SequenceEncoder, State
+from seqrl.models.sequence_encoders.selective_scan import scan_step, selective_scan
+
+MIN_STEP_SIZE, MAX_STEP_SIZE = 1e-3, 1e-1
+
+
+@functools.cache
+def scan_kernel() -> Callable[..., Tensor] | None:
+    """Return the CUDA kernel of the package mamba-ssm, or None where it cannot be imported."""
+    try:
+        kernel: Any = importlib.import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
+    except (ImportError, OSError):  # OSError: built for another torch
+        return None
+    return kernel  # type: ignore[no-any-return]
+
+
+def kernel_problem(device: torch.device) -> str | None:
+    """Return why the kernel cannot be used on a device, or None."""
+    if scan_kernel() is None:
+        return "the package mamba-ssm is not installed (pip install --no-build-isolation 'seqrl[mamba]')"
+    return None if device.type == "cuda" else f"it needs an NVIDIA GPU, and the device is {device.type!r}"
+
+
+class _Mixer(nn.Module):
+    """Gated convolution and selective scan; figure 3 of the paper.
+
+    The convolution is a sum of shifted products, the scan runs time-major: both as they are fastest on a CPU.
+    """
+
+    def __init__(self, d_model: int, d_state: int, d_conv: int, expand: int) -> None:
+        super().__init__()
+        d_inner = expand * d_model
+        self.d_state = d_state
+        self.rank = math.ceil(d_model / 16)
+        self.input = nn.Linear(d_model, 2 * d_inner, bias=False)
+        self.conv_weight = nn.Parameter(torch.empty(d_conv, d_inner).uniform_(-1, 1) / math.sqrt(d_conv))
+        self.conv_bias = nn.Parameter(torch.empty(d_inner).uniform_(-1, 1) / math.sqrt(d_conv))
+        self.select = nn.Linear(d_inner, self.rank + 2 * d_state, bias=False)
+        self.step_size = nn.Linear(self.rank, d_inner)
+        self.log_a = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(d_inner, 1))
+        self.skip = nn.Parameter(torch.ones(d_inner))
+        self.output = nn.Linear(d_inner, d_model, bias=False)
+        self.conv_weight.no_weight_decay = self.log_a.no_weight_decay = True  # type: ignore[attr-defined]
+        self._init_step_sizes()
+
+    @torch.no_grad()
+    def _init_step_sizes(self) -> None:
+        """Spread the initial step sizes evenly in log space: time scales of ten to a thousand steps and more."""
+        nn.init.uniform_(self.step_size.weight, -(self.rank**-0.5), self.rank**-0.5)
+        low, high = math.log(MIN_STEP_SIZE), math.log(MAX_STEP_SIZE)
+        sizes = torch.empty_like(self.step_size.bias).uniform_(low, high).exp()
+        self.step_size.bias.copy_(sizes + torch.log(-torch.expm1(-sizes)))  # the inverse of softplus
+
+    def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """Return the outputs of whole sequences from an empty memory."""
+        u, gate = self.input(x).transpose(0, 1).chunk(2, dim=-1)
+        before = u.new_zeros(len(self.conv_weight) - 1, *u.shape[1:])
+        u = self._convolve(torch.cat([before, u]))
+        delta, b, c = self._selected(u)
+        a = -self.log_a.float().exp()
+        kernel = scan_kernel()
+        if kernel is None or kernel_problem(u.device):
+            start = delta.new_zeros(u.shape[1], self.d_state, u.shape[2])
+            y, _ = selective_scan(u.float(), delta, a.t().contiguous(), b, c, start)
+        else:
+            y = kernel(*(v.permute(1, 2, 0).contiguous() for v in (u.float(), delta)), a,
+                       *(v.permute(1, 2, 0).contiguous() for v in (b, c))).permute(2, 0, 1)  # fmt: skip
+        return self._gated(y, u, gate).transpose(0, 1)
+
+    def step(
+        self, x: Float[Tensor, "B D"], past: Float[Tensor, "B C E"], state: Float[Tensor, "B N E"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B C E"], Float[Tensor, "B N E"]]:
+        """Return the output of one more input, the convolution's past and the state after it."""
+        u, gate = self.input(x).chunk(2, dim=-1)
+        seen = torch.cat([past.to(u.dtype), u.unsqueeze(1)], dim=1)
+        u = self._convolve(seen.transpose(0, 1)).squeeze(0)
+        delta, b, c = self._selected(u)
+        y, state = scan_step(u.float(), delta, -self.log_a.float().exp().t(), b, c, state)
+        return self._gated(y, u, gate), seen[:, 1:], state
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        """Return the causal depthwise convolution ``(L, B, E)`` of inputs with their past, ``d_conv - 1`` more."""
+        length = len(x) - len(self.conv_weight) + 1
+        y: Tensor = self.conv_bias
+        for i, weight in enumerate(self.conv_weight):
+            y = torch.addcmul(y, x[i : i + length], weight)
+        return silu(y)
+
+    def _selected(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return step sizes, input and output coefficients in float32: the scan needs the precision."""
+        low, b, c = self.select(u).split([self.rank, self.d_state, self.d_state], dim=-1)
+        return softplus(self.step_size(low).float()), b.float(), c.float()
+
+    def _gated(self, y: Tensor, u: Tensor, gate: Tensor) -> Tensor:
+        y = torch.addcmul(y, u, self.skip).to(gate.dtype)
+        out: Tensor = self.output(y * silu(gate))
+        return out
+
+
+class _Block(nn.Module):
+    """``x + drop(mixer(norm(x)))``."""
+
+    def __init__(self, mixer: _Mixer, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.mixer, self.norm, self.dropout = mixer, norm, nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.dropout(self.mixer(self.norm(x)))
+        return out
+
+
+@SEQUENCE_ENCODERS.register("mamba")
+class Mamba(SequenceEncoder):
+    """Residual pre-norm Mamba blocks. The state has a fixed size, so a step costs the same at any time.
+
+    Training uses the kernel of the package mamba-ssm where that is installed and the inputs are on a GPU, and the same
+    scan in plain PyTorch everywhere else.
+    """
+
+    def __init__(
+        self,
+        d_input: int,
+        window_steps: int,
+        *,
+        d_model: int = 256,
+        d_state: int = 16,
+        d_conv: int = 4,
+        expand: int = 2,
+        num_layers: int = 3,
+        dropout: float = 0.0,
+        norm: str = "layer",
+    ) -> None:
+        super().__init__(d_input, window_steps)
+        self.d_output = d_model
+        self.d_inner, self.d_state, self.d_conv = expand * d_model, d_state, d_conv
+        self.input = nn.Linear(d_input, d_model)
+        self.blocks = nn.ModuleList(
+            _Block(_Mixer(d_model, d_state, d_conv, expand), make_norm(norm, d_model), dropout)
+            for _ in range(num_layers)
+        )
+        self.norm = make_norm(norm, d_model)
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
+    ) -> tuple[Float[Tensor, "B L E"], State | None]:
+        """Return the encodings, and the next state if one was given."""
+        x = self.input(x)
+        if state is None:
+            for block in self.blocks:
+                x = block(x)
+        else:
+            x = torch.stack([self._step(x_t, state) for x_t in x.unbind(1)], dim=1)
+        return self.norm(x), state
+
+    def _step(self, x: Tensor, state: State) -> Tensor:
+        for i, block in enumerate(self.blocks):
+            assert isinstance(block, _Block)
+            past, memory = f"past_{i}", f"memory_{i}"
+            y, state[past], state[memory] = block.mixer.step(block.norm(x), state[past], state[memory])
+            x = x + y
+        return x
+
+    def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
+        """Return zeros: per layer the convolution's past, and the memory, which is always float32."""
+        state = {}
+        for i in range(len(self.blocks)):
+            state[f"past_{i}"] = torch.zeros(num_rows, self.d_conv - 1, self.d_inner, device=device, dtype=dtype)
+            state[f"memory_{i}"] = torch.zeros(num_rows, self.d_state, self.d_inner, device=device)
+        return state

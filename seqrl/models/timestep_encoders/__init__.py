@@ -1,0 +1,41 @@
+"""Timestep encoders: from what is seen at one step to one vector."""
+
+from seqrl.models.timestep_encoders.base import (
+    SECTION_KEY,
+    TimestepEncoder,
+    build_timestep_encoder,
+    flat_entry,
+    flat_width,
+)
+from seqrl.models.timestep_encoders.cnn import CNNTimestepEncoder
+from seqrl.models.timestep_encoders.image_modalities import DepthModality, ImageModality
+from seqrl.models.timestep_encoders.images import ImageReader, is_image
+from seqrl.models.timestep_encoders.mlp import MLPTimestepEncoder
+from seqrl.models.timestep_encoders.modalities import (
+    GoalModality,
+    Modality,
+    ScanModality,
+    TokensModality,
+    VectorModality,
+)
+from seqrl.models.timestep_encoders.multimodal import MultimodalTimestepEncoder
+
+__all__ = [
+    "SECTION_KEY",
+    "CNNTimestepEncoder",
+    "DepthModality",
+    "GoalModality",
+    "ImageModality",
+    "ImageReader",
+    "MLPTimestepEncoder",
+    "Modality",
+    "MultimodalTimestepEncoder",
+    "ScanModality",
+    "TimestepEncoder",
+    "TokensModality",
+    "VectorModality",
+    "build_timestep_encoder",
+    "flat_entry",
+    "flat_width",
+    "is_image",
+]

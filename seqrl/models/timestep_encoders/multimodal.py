@@ -1,0 +1,107 @@
+"""Any number of entries, each read in its own way, and fused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from seqrl.core.errors import ConfigError
+from seqrl.core.registry import MODALITIES, TIMESTEP_ENCODERS, Choice
+from seqrl.core.spaces import ObsSpec
+from seqrl.core.tensors import SeqInputs
+from seqrl.models.mlp import make_mlp, make_norm
+from seqrl.models.timestep_encoders.base import SECTION_KEY, TimestepEncoder, check_names
+from seqrl.models.timestep_encoders.images import channel_axis
+from seqrl.models.timestep_encoders.modalities import Modality
+from seqrl.models.two_hot import symlog
+
+
+@TIMESTEP_ENCODERS.register("multimodal")
+class MultimodalTimestepEncoder(TimestepEncoder):
+    """``norm(MLP([modality(entry) for all entries by name, symlog(side input)]))``.
+
+    An entry that ``modalities`` does not name is an ``image`` if it has three axes of uint8, or of floats with an axis
+    for the channels, and a ``vector`` otherwise.
+
+    Args:
+        obs: Name -> spec of the observation entries.
+        d_action: Width of the previous action, or 0.
+        d_reward: 1 if the previous reward is read, else 0.
+        modalities: Entry -> modality and its options.
+        num_layers: Hidden layers after the fusion.
+        d_hidden: Their width.
+        d_output: Width of the output.
+        activation: After each hidden layer.
+        norm: Of the output.
+
+    Raises:
+        ConfigError: If ``modalities`` names no observation, or a modality does not fit its entry.
+    """
+
+    def __init__(
+        self,
+        obs: Mapping[str, ObsSpec],
+        d_action: int,
+        d_reward: int,
+        *,
+        modalities: Mapping[str, Choice] = MappingProxyType({}),
+        num_layers: int = 1,
+        d_hidden: int = 512,
+        d_output: int = 256,
+        activation: str = "leaky_relu",
+        norm: str = "layer",
+    ) -> None:
+        super().__init__(obs, d_action, d_reward)
+        check_names(f"{SECTION_KEY}.modalities", modalities, self.obs)
+        chosen = {name: modalities.get(name, _auto(spec)) for name, spec in self.obs.items()}
+        self.modalities = nn.ModuleList(build_modality(*chosen[name], name, spec) for name, spec in self.obs.items())
+        d_input = sum(modality.d_output for modality in self._named().values()) + self.d_side
+        if d_input == 0:
+            raise ConfigError(f"{SECTION_KEY}.type: 'multimodal' has no observation entry to read")
+        self.d_output = d_output
+        self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
+        self.norm = make_norm(norm, d_output)
+
+    def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
+        """Return the embeddings."""
+        parts = [modality(inputs.obs[name]) for name, modality in self._named().items()]
+        if self.d_side:
+            side = symlog(self.side(inputs))
+            parts.append(side.to(parts[0].dtype) if parts else side)
+        y: Tensor = self.norm(self.mlp(torch.cat(parts, dim=-1)))
+        return y
+
+    def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
+        """Return the sums that the modalities ask for, by the number of the entry and the modality's own name."""
+        return {
+            f"{index}/{key}": value
+            for index, (name, modality) in enumerate(self._named().items())
+            for key, value in modality.stats(inputs.obs[name], mask).items()
+        }
+
+    def update(self, stats: Mapping[str, Tensor]) -> None:
+        """Move the statistics of the modalities."""
+        for index, modality in enumerate(self._named().values()):
+            prefix = f"{index}/"
+            modality.update({key[len(prefix) :]: value for key, value in stats.items() if key.startswith(prefix)})
+
+    def _named(self) -> dict[str, Modality]:
+        return dict(zip(self.obs, self.modalities, strict=True))  # type: ignore[arg-type]
+
+
+def build_modality(kind: str, options: Mapping[str, object], name: str, spec: ObsSpec) -> Modality:
+    """Return the registered modality ``kind`` for the entry ``name``."""
+    modality: Modality = MODALITIES.get(kind)(name, spec, **options)
+    return modality
+
+
+def _auto(spec: ObsSpec) -> Choice:
+    """Return the modality of an entry that the user has not named."""
+    is_picture = spec.nvec is None and len(spec.shape) == 3
+    if is_picture and (spec.dtype == "uint8" or (spec.dtype.startswith("float") and channel_axis(spec.shape))):
+        return "image", {}
+    return "vector", {}
