@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,7 +159,8 @@ class Algo(ABC):
             Name -> detached scalar on the device; ``loss/total`` is always there. Reading them costs a sync.
         """
         if validate:
-            with torch.no_grad():
+            precision = contextlib.nullcontext() if self._updater is None else self._updater.autocast()
+            with torch.no_grad(), precision:
                 losses = self.compute_losses(batch)
         else:
             losses = self.updater.step(batch)

@@ -27,7 +27,7 @@ class LossModule(nn.Module):
     def __init__(self, algo: Algo, *, is_compiled: bool = False) -> None:
         super().__init__()
         self.nets = algo.nets
-        self._compute_losses = torch.compile(algo.compute_losses) if is_compiled else algo.compute_losses
+        self._compute_losses = torch.compile(algo.compute_losses, dynamic=False) if is_compiled else algo.compute_losses
 
     def forward(self, batch: SeqBatch) -> Losses:
         """Return the losses of a batch."""

@@ -128,6 +128,8 @@ _PHRASES = {
     "less_than_equal": "must be <= {le}",
     "literal_error": "must be one of {expected}",
     "missing": "is required",
+    "too_short": "must have at least {min_length} entries",
+    "string_too_short": "must have at least {min_length} characters",
     "finite_number": "must be a finite number",
 }
 

@@ -1,4 +1,4 @@
-"""train.compile gives the same steps, in one graph (around a GRU it breaks: torch does not trace it).
+"""train.compile gives the same steps, in one graph (around a GRU and Mamba's scan it breaks on purpose).
 
 In a process of its own: the tests' checks of shapes cannot be compiled.
 """

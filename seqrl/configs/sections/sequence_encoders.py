@@ -8,14 +8,16 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.names import ActivationName, NormName
+from seqrl.configs.sections.normed import NormedSection
 from seqrl.core.errors import did_you_mean
 from seqrl.core.registry import ATTENTION_SCORES, ATTENTIONS, SEQUENCE_ENCODERS
 
 
 @SEQUENCE_ENCODERS.register_section("feedforward")
-class FeedForwardSection(Section):
+class FeedForwardSection(NormedSection):
     """No memory: residual blocks on each step alone. The control that shows what memory is worth."""
 
+    normed = ("d_model",)
     type: Literal["feedforward"] = "feedforward"
     d_model: PositiveInt = Field(256, description="Width.")
     d_ff: PositiveInt = Field(1024, description="Hidden width of each residual block.")
@@ -32,13 +34,17 @@ class IdentitySection(Section):
     type: Literal["identity"] = "identity"
 
 
-class _RecurrentSection(Section):
+class _RecurrentSection(NormedSection):
+    normed = ("d_output",)
     d_hidden: PositiveInt = Field(256, description="Width of the recurrent state.")
     num_layers: PositiveInt = Field(2, description="Recurrent layers.")
     d_output: PositiveInt | None = Field(256, description="Width of the output projection; null leaves it out.")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout between layers.")
     norm: NormName = Field("layer", description="Normalisation of the output.")
     start: Literal["zero", "learned"] = Field("zero", description="State at an episode's or a window's first step.")
+
+    def _widths(self) -> dict[str, int]:
+        return {"d_hidden": self.d_hidden} if self.d_output is None else {"d_output": self.d_output}
 
 
 @SEQUENCE_ENCODERS.register_section("gru")
@@ -56,12 +62,13 @@ class LSTMSection(_RecurrentSection):
 
 
 @SEQUENCE_ENCODERS.register_section("mamba")
-class MambaSection(Section):
+class MambaSection(NormedSection):
     """Selective state space model (Gu & Dao, 2023): a fixed-size state, constant time per step, linear in length."""
 
+    normed = ("d_model",)
     type: Literal["mamba"] = "mamba"
     d_model: PositiveInt = Field(256, description="Width of the residual stream.")
-    d_state: PositiveInt = Field(16, description="Numbers that each inner feature remembers.")
+    d_state: int = Field(16, gt=0, le=256, description="Numbers that each inner feature remembers.")
     d_conv: PositiveInt = Field(4, description="Inputs that the convolution before the memory sees.")
     expand: PositiveInt = Field(2, description="Inner width, as a multiple of d_model.")
     num_layers: PositiveInt = Field(3, description="Blocks.")
@@ -90,9 +97,10 @@ class AlibiSection(Section):
 
 
 @SEQUENCE_ENCODERS.register_section("transformer")
-class TransformerSection(Section):
+class TransformerSection(NormedSection):
     """Causal pre-norm Transformer with the stabilisers that reinforcement learning wants."""
 
+    normed = ("d_model", "d_ff")
     type: Literal["transformer"] = "transformer"
     d_model: PositiveInt = Field(256, description="Width of the residual stream.")
     num_heads: PositiveInt = Field(8, description="Attention heads; must divide d_model.")
@@ -139,20 +147,27 @@ class TransformerSection(Section):
             )
         return name
 
-    @model_validator(mode="after")
-    def _back_end_can(self) -> TransformerSection:
-        wanted = {n for n in ("dropout_attention", "num_sinks", "logit_clip", "score") if getattr(self, n)}
-        if lacking := sorted(wanted & ATTENTION_LACKS.get(self.attention, set())):
-            able = [n for n in ATTENTION_NAMES if not wanted & ATTENTION_LACKS[n]]
-            raise ValueError(f"attention {self.attention!r} cannot do {', '.join(lacking)}; use {' or '.join(able)}")
-        return self
+    def _widths(self) -> dict[str, int]:
+        return {"d_model": self.d_model, **({"d_ff": self.d_ff} if self.use_normformer else {})}
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> TransformerSection:
-        if self.d_model % self.num_heads:
+    def _parts_fit(self) -> TransformerSection:
+        problems = []
+        wanted = {n for n in ("dropout_attention", "num_sinks", "logit_clip", "score") if getattr(self, n)}
+        if lacking := sorted(wanted & ATTENTION_LACKS.get(self.attention, set())):
+            able = " or ".join(n for n in ATTENTION_NAMES if not wanted & ATTENTION_LACKS[n])
+            problems.append(f"attention {self.attention!r} cannot do {', '.join(lacking)}; use {able}")
+        if self.sink_bias and not self.num_sinks:
+            problems.append(f"sink_bias {self.sink_bias} needs num_sinks of 1 or more")
+        width, rest = divmod(self.d_model, self.num_heads)
+        if rest:
             legal = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
-            raise ValueError(f"num_heads {self.num_heads} does not divide d_model {self.d_model}; legal: {legal}")
-        if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
-            width = self.d_model // self.num_heads
-            raise ValueError(f"rotary positions need an even width per head, got d_model / num_heads = {width}")
+            problems.append(f"num_heads {self.num_heads} does not divide d_model {self.d_model}; legal: {legal}")
+        elif self.positions == "rotary" and width % 2:
+            problems.append(
+                f"positions 'rotary' needs an even width per head, got d_model {self.d_model} / num_heads "
+                f"{self.num_heads} = {width}"
+            )
+        if problems:
+            raise ValueError("; ".join(problems))
         return self

@@ -14,13 +14,15 @@ import seqrl.configs.sections.modalities  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.images import NatureSection
 from seqrl.configs.sections.names import ActivationName, NormName
+from seqrl.configs.sections.normed import NormedSection
 from seqrl.core.registry import IMAGE_CORES, IMAGE_RANDOMIZERS, MODALITIES, TIMESTEP_ENCODERS
 
 
 @TIMESTEP_ENCODERS.register_section("mlp")
-class MLPTimestepEncoderSection(Section):
+class MLPTimestepEncoderSection(NormedSection):
     """Flattens every observation entry, adds previous action and reward, and applies an MLP."""
 
+    normed = ("d_output",)
     type: Literal["mlp"] = "mlp"
     num_layers: NonNegativeInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(512, description="Width of the hidden layers.")
@@ -35,9 +37,10 @@ class MLPTimestepEncoderSection(Section):
 
 
 @TIMESTEP_ENCODERS.register_section("cnn")
-class CNNTimestepEncoderSection(Section):
+class CNNTimestepEncoderSection(NormedSection):
     """Reads one image, and the previous action and reward."""
 
+    normed = ("d_output",)
     type: Literal["cnn"] = "cnn"
     image_key: str | None = Field(None, description="Observation entry to read; null is the only image.")
     channels: Literal["auto", "first", "last"] = Field(
@@ -58,9 +61,10 @@ class CNNTimestepEncoderSection(Section):
 
 
 @TIMESTEP_ENCODERS.register_section("multimodal")
-class MultimodalTimestepEncoderSection(Section):
+class MultimodalTimestepEncoderSection(NormedSection):
     """Reads every observation entry in its own way, and fuses them with the previous action and reward."""
 
+    normed = ("d_output",)
     type: Literal["multimodal"] = "multimodal"
     modalities: dict[str, Annotated[Section, Component(MODALITIES)]] = Field(
         {}, description="How to read which entry; others are an image if they look like one, else a vector."

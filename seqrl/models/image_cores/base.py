@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -107,7 +108,7 @@ def _check_size(cls: type, windows: tuple[Window, ...], shape: tuple[int, int, i
     cores = {name: IMAGE_CORES.get(name) for name in IMAGE_CORES.names() if name in IMAGE_CORES}
     own = next((name for name, core in cores.items() if core is cls), cls.__name__)
     others = [
-        f"{name} takes {_size(smallest_input(core.windows, smallest_map(pool)))}"
+        f"{name} takes {_size(smallest_input(core.windows, smallest_map(_default_pool(core))))}"
         for name, core in cores.items()
         if core is not cls and hasattr(core, "windows")
     ]
@@ -117,6 +118,12 @@ def _check_size(cls: type, windows: tuple[Window, ...], shape: tuple[int, int, i
         f"image core {own!r} with pool {pool!r} needs images of at least {smallest} x {smallest}, "
         f"got {height} x {width}; {', '.join(others)}"
     )
+
+
+def _default_pool(core: type) -> str:
+    """Return the pool that a core gets when its ``type`` is all that is given."""
+    pool: str = inspect.signature(core).parameters["pool"].default
+    return pool
 
 
 def _size(smallest: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import rms_norm, silu, softplus
 
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.mlp import make_norm
@@ -19,6 +19,7 @@ from seqrl.models.sequence_encoders.base import SequenceEncoder, State
 from seqrl.models.sequence_encoders.selective_scan import scan_step, selective_scan
 
 MIN_STEP_SIZE, MAX_STEP_SIZE = 1e-3, 1e-1
+NORM_EPS = 1e-6
 
 
 @functools.cache
@@ -26,25 +27,44 @@ def scan_kernel() -> Callable[..., Tensor] | None:
     """Return the CUDA kernel of the package mamba-ssm, or None where it cannot be imported."""
     try:
         kernel: Any = importlib.import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
-    except (ImportError, OSError):  # OSError: built for another torch
+    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
         return None
     return kernel  # type: ignore[no-any-return]
 
 
 def kernel_problem(device: torch.device) -> str | None:
     """Return why the kernel cannot be used on a device, or None."""
+    if device.type != "cuda":
+        return f"it needs an NVIDIA GPU, and the device is {device.type!r}"
     if scan_kernel() is None:
-        return "the package mamba-ssm is not installed (pip install --no-build-isolation 'seqrl[mamba]')"
-    return None if device.type == "cuda" else f"it needs an NVIDIA GPU, and the device is {device.type!r}"
+        return "the package mamba-ssm cannot be imported (pip install --no-build-isolation 'seqrl[mamba]')"
+    return None
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop over steps
+def _scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """Return the outputs of the scan ``(L, B, E)`` from an empty state, by the kernel where it can be used."""
+    if kernel_problem(u.device):
+        start = delta.new_zeros(u.shape[1], a.shape[1], u.shape[2])
+        return selective_scan(u, delta, a.t().contiguous(), b, c, start)[0]
+    kernel: Any = scan_kernel()
+    u, delta, b, c = (v.permute(1, 2, 0).contiguous() for v in (u, delta, b, c))
+    y: Tensor = kernel(u, delta, a, b, c).permute(2, 0, 1)
+    return y
 
 
 class _Mixer(nn.Module):
-    """Gated convolution and selective scan; figure 3 of the paper.
+    """Gated convolution and selective scan; figure 3 of the paper, for memory over a window of so many steps.
+
+    Two things differ from the paper, without which an input a hundred steps ago moves the output by a hundred
+    thousandth at first, and is never found: what is selected is normalised, so that the memory is as loud as the
+    present (Lieber et al., 2024, Jamba, arXiv 2403.19887, section 6.4), and the decay rates are spread from one over
+    the window to the paper's largest.
 
     The convolution is a sum of shifted products, the scan runs time-major: both as they are fastest on a CPU.
     """
 
-    def __init__(self, d_model: int, d_state: int, d_conv: int, expand: int) -> None:
+    def __init__(self, d_model: int, d_state: int, d_conv: int, expand: int, window_steps: int) -> None:
         super().__init__()
         d_inner = expand * d_model
         self.d_state = d_state
@@ -54,7 +74,8 @@ class _Mixer(nn.Module):
         self.conv_bias = nn.Parameter(torch.empty(d_inner).uniform_(-1, 1) / math.sqrt(d_conv))
         self.select = nn.Linear(d_inner, self.rank + 2 * d_state, bias=False)
         self.step_size = nn.Linear(self.rank, d_inner)
-        self.log_a = nn.Parameter(torch.arange(1.0, d_state + 1).log().repeat(d_inner, 1))
+        rates = torch.linspace(-math.log(max(window_steps, 2)), math.log(d_state), d_state)
+        self.log_a = nn.Parameter(rates.repeat(d_inner, 1))
         self.skip = nn.Parameter(torch.ones(d_inner))
         self.output = nn.Linear(d_inner, d_model, bias=False)
         self.conv_weight.no_weight_decay = self.log_a.no_weight_decay = True  # type: ignore[attr-defined]
@@ -75,13 +96,7 @@ class _Mixer(nn.Module):
         u = self._convolve(torch.cat([before, u]))
         delta, b, c = self._selected(u)
         a = -self.log_a.float().exp()
-        kernel = scan_kernel()
-        if kernel is None or kernel_problem(u.device):
-            start = delta.new_zeros(u.shape[1], self.d_state, u.shape[2])
-            y, _ = selective_scan(u.float(), delta, a.t().contiguous(), b, c, start)
-        else:
-            y = kernel(*(v.permute(1, 2, 0).contiguous() for v in (u.float(), delta)), a,
-                       *(v.permute(1, 2, 0).contiguous() for v in (b, c))).permute(2, 0, 1)  # fmt: skip
+        y = _scan(u.float(), delta, a, b, c)
         return self._gated(y, u, gate).transpose(0, 1)
 
     def step(
@@ -105,7 +120,8 @@ class _Mixer(nn.Module):
 
     def _selected(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return step sizes, input and output coefficients in float32: the scan needs the precision."""
-        low, b, c = self.select(u).split([self.rank, self.d_state, self.d_state], dim=-1)
+        parts = self.select(u).split([self.rank, self.d_state, self.d_state], dim=-1)
+        low, b, c = (rms_norm(part, part.shape[-1:], eps=NORM_EPS) for part in parts)
         return softplus(self.step_size(low).float()), b.float(), c.float()
 
     def _gated(self, y: Tensor, u: Tensor, gate: Tensor) -> Tensor:
@@ -152,7 +168,7 @@ class Mamba(SequenceEncoder):
         self.d_inner, self.d_state, self.d_conv = expand * d_model, d_state, d_conv
         self.input = nn.Linear(d_input, d_model)
         self.blocks = nn.ModuleList(
-            _Block(_Mixer(d_model, d_state, d_conv, expand), make_norm(norm, d_model), dropout)
+            _Block(_Mixer(d_model, d_state, d_conv, expand, window_steps), make_norm(norm, d_model), dropout)
             for _ in range(num_layers)
         )
         self.norm = make_norm(norm, d_model)

@@ -118,7 +118,7 @@ class Transformer(SequenceEncoder):
         if score is not None:
             name, options = score
             self.score = ATTENTION_SCORES.get(name)(num_heads, **options)
-        self.pattern = Pattern(window_steps, num_sinks, sink_bias, logit_clip, self.score)
+        self.pattern = Pattern(window_steps, num_sinks, sink_bias, logit_clip, self.score, d_model // num_heads)
         self.attention = make_attention(attention, self.pattern, dropout_attention)
         self.rotary_base = rotary_base if positions == "rotary" else None
         self.max_step = max_steps - 1 if positions == "learned" else None
@@ -202,6 +202,12 @@ class Transformer(SequenceEncoder):
         return state
 
     def reset_rows(self, state: State, rows: Tensor) -> State:
-        """Empty the memory of some rows: their slots become invalid, which costs nothing."""
-        state["position"].masked_fill_(rows, 0)
+        """Empty the memory of some rows, as far as it has been written to."""
+        position = state["position"]
+        written = min(int(position.masked_fill(~rows, 0).max()), num_slots(self.pattern))
+        if written:  # slots out of sight weigh nothing, but zero times something that is not finite is not zero
+            for i in range(len(self.layers)):
+                state[f"keys_{i}"][rows, :, :written] = 0
+                state[f"values_{i}"][rows, :, :written] = 0
+        position.masked_fill_(rows, 0)
         return state

@@ -113,7 +113,7 @@ def _only_image(obs: Mapping[str, ObsSpec], images: list[str]) -> str:
     if not images:
         raise ConfigError(
             f"{SECTION_KEY}.type: 'cnn' reads an image (three axes, or two of uint8), but the policy observes "
-            f"{described(obs)}; use type 'mlp' or 'multimodal'"
+            f"{described(obs)}; use type 'mlp' or 'multimodal', or stack frames along the channels"
         )
     if len(images) > 1:
         raise ConfigError(

@@ -102,9 +102,10 @@ class ImageReader(nn.Module):
         """Return what the core reads, ``(B, L, C, H, W)`` float32."""
         if self.scale == "none":
             return x.float()
+        numbers = x.to(torch.float32, copy=True)
         if self.randomizers is None:
-            return torch.mul(x, self.top / self.whole).sub_(1.0)
-        unit: Tensor = self.randomizers(torch.div(x, self.whole))
+            return numbers.mul_(self.top / self.whole).sub_(1.0)
+        unit: Tensor = self.randomizers(numbers.div_(self.whole))
         return unit.mul(self.top).sub_(1.0)
 
     @staticmethod

@@ -240,14 +240,21 @@ def test_auto_takes_the_fused_kernel_where_it_can():
 def test_a_fused_kernel_is_refused_where_it_cannot_run(monkeypatch):
     backend = make_attention("flash", Pattern(4), 0.0)
     monkeypatch.setattr(flash, "flash_package", lambda: None)
-    with pytest.raises(ConfigError, match=r"algo.sequence_encoder.attention: 'flash' .* flash-attn is not installed"):
-        backend.check(torch.device("cpu"), is_half=True)
+    with pytest.raises(ConfigError, match=r"algo.sequence_encoder.attention: 'flash' .* flash-attn cannot be imported"):
+        backend.check(torch.device("cuda"), is_half=True)
     monkeypatch.setattr(flash, "flash_package", lambda: math)
     with pytest.raises(ConfigError, match=r"needs an NVIDIA GPU, and the device is 'cpu'; or use 'auto'"):
         backend.sequence(qkv_of(3).bfloat16(), 0.0)
     monkeypatch.setattr(flash, "flash_problem", lambda device: None)
     with pytest.raises(ConfigError, match=r"half precision only: set train.precision to 'bf16'"):
         backend.sequence(qkv_of(3), 0.0)
+    with pytest.raises(ConfigError, match=r"a head is 512 wide, and 256 is the most: raise num_heads"):
+        make_attention("flash", Pattern(4, head_width=512), 0.0).check(torch.device("cuda"), is_half=True)
+    both = Pattern(4, logit_clip=1.0)
+    with pytest.raises(ConfigError, match=r"logit_clip and dropout_attention together; or use 'auto'"):
+        make_attention("flash", both, 0.1).check(torch.device("cuda"), is_half=True)
+    chosen = make_attention("auto", both, 0.1).chosen(torch.device("cuda"), is_half=True)
+    assert type(chosen) is ATTENTIONS.get("vanilla")
 
 
 class FakeFlash:
@@ -315,7 +322,10 @@ def test_back_ends_agree_with_dense_on_a_gpu(monkeypatch, name, pattern):
     ({"attention": "sdpa", "logit_clip": 3.0}, r"attention 'sdpa' cannot do logit_clip; use auto or"),
     ({"window_steps": 0}, r"algo.sequence_encoder.window_steps  must be > 0, got 0"),
     ({"num_heads": 3}, r"num_heads 3 does not divide d_model 256; legal: \[1, 2, 4, 8"),
-    ({"positions": "rotary", "d_model": 24, "num_heads": 8}, r"rotary positions need an even width per head"),
+    ({"positions": "rotary", "d_model": 24, "num_heads": 8}, r"'rotary' needs an even width per head, got d_model 24"),
+    ({"attention": "flash", "num_sinks": 2, "num_heads": 3}, r"cannot do num_sinks; use .*; num_heads 3 does not div"),
+    ({"sink_bias": 1.0}, r"sink_bias 1.0 needs num_sinks of 1 or more"),
+    ({"norm": "simnorm", "d_model": 12, "num_heads": 2, "d_ff": 20}, r"widths that 8 divides, got d_model 12, d_ff 20"),
     ({"logit_clip": 0.0}, r"algo.sequence_encoder.logit_clip  must be > 0"),
     ({"score": {"type": "alibis"}}, r"algo.sequence_encoder.score.type .*unknown attention score 'alibis'.*'alibi'"),
 ])  # fmt: skip

@@ -104,11 +104,11 @@ def test_two_axes_are_one_channel():
     assert torch.equal(seen, image.reshape(B * L, 1, 6, 7).float() / 128 - 1)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_floats_lie_between_0_and_1(dtype):
     spec = ObsSpec((3, 6, 7), dtype)
     image = pixels(spec)
-    seen = seen_by_core(build(spec), make_inputs({"rgb": image.float()}))
+    seen = seen_by_core(build(spec), make_inputs({"rgb": image}))
     torch.testing.assert_close(seen, image.float().flatten(0, 1) * 2 - 1)
     assert seen.min() < -0.9
     assert seen.max() > 0.9

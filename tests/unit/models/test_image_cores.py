@@ -93,7 +93,7 @@ def test_the_message_names_what_else_would_do(monkeypatch):
     assert str(caught.value) == (
         "image core 'nature' with pool 'flatten' needs images of at least 36 x 36, got 32 x 40; "
         "drq takes 15 x 15 and larger, gridworld takes 4 x 4 and larger, impala takes any size, "
-        "resnet18 takes any size"
+        "resnet18 takes 33 x 33 and larger"
     )
     with pytest.raises(ConfigError, match=r"at least 33 x 33, got 32 x 32; .*'flatten' or 'mean' takes any size"):
         build("resnet18", (3, 32, 32))

@@ -16,6 +16,7 @@ from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is
 from seqrl.models.sequence_encoders.attention.ring import Slots
 
 MIN_CAPABILITY = (8, 0)
+MAX_WIDTH = 256
 
 
 @functools.cache
@@ -23,16 +24,17 @@ def flash_package() -> Any:
     """Return the package flash-attn, or None where it cannot be imported."""
     try:
         return importlib.import_module("flash_attn")
-    except (ImportError, OSError):  # OSError: built for another torch
+    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
         return None
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def flash_problem(device: torch.device) -> str | None:
     """Return why flash-attn cannot be used on a device, or None."""
-    if flash_package() is None:
-        return "the package flash-attn is not installed (pip install --no-build-isolation 'seqrl[flash]')"
     if device.type != "cuda":
         return f"it needs an NVIDIA GPU, and the device is {device.type!r}"
+    if flash_package() is None:
+        return "the package flash-attn cannot be imported (pip install --no-build-isolation 'seqrl[flash]')"
     if torch.cuda.get_device_capability(device) < MIN_CAPABILITY:
         return "it needs an NVIDIA GPU of compute capability 8.0 or more"
     return None
@@ -52,6 +54,10 @@ class Flash(Attention):
         problem = flash_problem(device)
         if problem is None and not is_half:
             problem = "it computes in half precision only: set train.precision to 'bf16'"
+        if problem is None and (self.pattern.head_width or 0) > MAX_WIDTH:
+            problem = f"a head is {self.pattern.head_width} wide, and {MAX_WIDTH} is the most: raise num_heads"
+        if problem is None and self.pattern.logit_clip and self.dropout:
+            problem = "it cannot do logit_clip and dropout_attention together"
         if problem is not None:
             raise ConfigError(f"{KEY}: 'flash' cannot be used: {problem}; or use 'auto'")
 

@@ -65,7 +65,13 @@ class Flex(Attention):
             heads = None if self.pattern.score is None else q.shape[1]
             visible = self.pattern.visible
             mask = create_block_mask(
-                lambda b, h, i, j: visible(h, i, j), None, heads, q.shape[2], q.shape[2], device=q.device
+                lambda b, h, i, j: visible(h, i, j),
+                None,
+                heads,
+                q.shape[2],
+                q.shape[2],
+                device=q.device,
+                _compile=q.is_cuda,
             )
             self._mask = (key, mask)
         return self._mask[1]

@@ -64,6 +64,7 @@ class Pattern:
         sink_bias: Added to the scores of the sinks.
         logit_clip: Scores are kept within this bound softly, by ``c tanh(score / c)``.
         score: User-defined functions.
+        head_width: Features of a head, which back-ends limit.
 
     Source: Xiao et al. (2023), attention sinks, arXiv 2309.17453; Gemma 2 (2024), soft-capping, arXiv 2408.00118.
     """
@@ -73,6 +74,7 @@ class Pattern:
     sink_bias: float = 0.0
     logit_clip: float | None = None
     score: AttentionScore | None = None
+    head_width: int | None = None
 
     @property
     def features(self) -> set[str]:
