@@ -95,6 +95,21 @@ def test_rows_are_reset_at_their_own_time(name, options, dtype, tolerance):
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
+def test_a_reset_forgets_what_was_not_finite(name, options):
+    encoder = build(name, window=4, **options)
+    x = torch.randn(2, 12, D)
+    state = encoder.init_state(2, device="cpu")
+    with torch.no_grad():
+        for t in range(3):
+            _, state = encoder(torch.full((2, 1, D), torch.nan), steps(2, 3)[:, t : t + 1], state)
+        state = encoder.reset_rows(state, torch.tensor([True, False]))
+        for t in range(12):
+            y, state = encoder(x[:, t : t + 1], steps(2, 12)[:, t : t + 1], state)
+            alone, _ = encoder(x[:1, : t + 1], steps(1, t + 1))
+            torch.testing.assert_close(y[:1], alone[:, -1:], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
 def test_is_causal(name, options):
     encoder = build(name, **options)
     x = torch.randn(2, 20, D, requires_grad=True)
