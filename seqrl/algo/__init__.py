@@ -11,6 +11,7 @@ from seqrl.algo.algo import (
     register_algo_factory_func,
 )
 from seqrl.algo.bc import BC
+from seqrl.algo.bc_vae import BCVAE
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
 from seqrl.algo.multitask import MultiTask
 from seqrl.algo.objectives import masked_mean
@@ -19,6 +20,7 @@ from seqrl.algo.rollout_policy import RolloutPolicy
 __all__ = [
     "ALGOS",
     "BC",
+    "BCVAE",
     "ActorCritic",
     "Algo",
     "Losses",

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import MASK_KEY
+from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY
 from seqrl.core.tensors import SeqInputs
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class VectorPolicy:
         Raises:
             DataError: If an entry is missing, or a reward that the policy was trained to read, or no action is legal.
         """
+        obs = self._with_goals(obs, goal or {})
         missing = sorted(self.algo.obs.keys() - obs.keys())
         if missing:
             raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(obs)}")
@@ -74,13 +75,32 @@ class VectorPolicy:
             prev_reward=self._tensor(self._reward(reward)),
             step=self._tensor(self._step),
             action_mask=None if legal is None else self._tensor(legal),
-            goal={k: self._tensor(v) for k, v in (goal or {}).items()},
         )
-        actions, self._state = self.algo.act(inputs, self._state, self.deterministic)
-        executed: np.ndarray = actions.float().cpu().numpy()
+        actions, self._state = self.algo.act(self.algo.scaled_inputs(inputs), self._state, self.deterministic)
+        executed: np.ndarray = self.algo.own_actions(actions.float()).cpu().numpy()
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
+
+    def _with_goals(self, obs: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the observation with the goals that the policy reads.
+
+        They are given, or entries ``goal/<key>`` of the observation, or ``desired_goal`` beside ``achieved_goal``
+        (the convention of gymnasium's goal environments).
+        """
+        goals = {}
+        for key in self.algo.goal_keys:
+            name = GOAL_PREFIX + key
+            if key in goal:
+                goals[name] = goal[key]
+            elif name not in obs and key == "achieved_goal" and "desired_goal" in obs:
+                goals[name] = obs["desired_goal"]
+            elif name not in obs:
+                raise DataError(
+                    f"the policy reads a goal of {key!r}, and none was given: pass goal={{{key!r}: ...}}, or observe "
+                    f"{name!r}" + (" or 'desired_goal'" if key == "achieved_goal" else "")
+                )
+        return {**obs, **goals} if goals else obs
 
     def note_executed(self, actions: np.ndarray) -> None:
         """Remember other actions ``(B, A)`` than those that were returned, because they were executed instead."""

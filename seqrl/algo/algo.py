@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +16,12 @@ from torch import Tensor, nn
 
 from seqrl.algo.trunk import Trunk
 from seqrl.configs import BaseConfig, Section
-from seqrl.core.errors import CheckpointError, DataError
+from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import Registry
-from seqrl.core.spaces import ActionCodec, ObsSpec
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.core.types import ColumnStats
+from seqrl.models.data_normalizer import DataNormalizer
 from seqrl.models.sequence_encoders import State
 from seqrl.models.sigma_linear import SigmaLinear
 
@@ -62,6 +64,7 @@ class Algo(ABC):
 
     Attributes:
         nets: All networks; everything that a checkpoint has to hold.
+        goal_keys: Observation entries whose goal the policy reads, as the entry ``goal/<key>`` of ``obs``.
         needs_next_obs: Whether it bootstraps from the last observation, which some data does not have.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
             learner asks on logging steps only; on by default, so that a loop of one's own sees them.
@@ -75,10 +78,14 @@ class Algo(ABC):
     ) -> None:
         self.config = config
         self.obs = dict(obs)
+        self.goal_keys = tuple(config.observation.goal_keys)
         self.codec = codec
         self.device = torch.device(device)
         self.nets = nn.ModuleDict()
+        self.normalizer = self._create_normalizer()
         self._create_networks()
+        if self.normalizer is not None:
+            self.nets["normalizer"] = self.normalizer
         self.nets.to(self.device)
         self._updater: Updater | None = None
         self._acting: VectorPolicy | None = None
@@ -145,7 +152,69 @@ class Algo(ABC):
             self._check_masks(batch)
         if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
             raise DataError(self._step_problem(int(batch.inputs.step.max())))
-        return batch.to(self.device)
+        return self._prepared(batch.to(self.device))
+
+    def _prepared(self, batch: SeqBatch) -> SeqBatch:
+        """Return a batch as the networks know it: goals among the observations, and everything scaled."""
+        inputs = batch.inputs
+        if self.goal_keys and inputs.goal:
+            goals = {GOAL_PREFIX + k: v for k, v in inputs.goal.items() if k in self.goal_keys}
+            inputs = replace(inputs, obs={**inputs.obs, **goals})
+        return replace(batch, inputs=self.scaled_inputs(inputs), actions=self.scaled_actions(batch.actions))
+
+    def scaled_inputs(self, inputs: SeqInputs) -> SeqInputs:
+        """Return inputs as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""
+        normalizer = self.normalizer
+        if normalizer is None:
+            return inputs
+        known = {k: v for k, v in inputs.obs.items() if k in self.obs}
+        has_action = (inputs.step > 0).unsqueeze(-1)  # an episode's first input follows no action: zeros
+        prev_action = torch.where(has_action, normalizer.scaled_actions(inputs.prev_action), 0.0)
+        return replace(inputs, obs={**inputs.obs, **normalizer.scaled_obs(known)}, prev_action=prev_action)
+
+    def scaled_actions(self, actions: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead A"]:
+        """Return policy actions as the networks know them."""
+        return actions if self.normalizer is None else self.normalizer.scaled_actions(actions)
+
+    def own_actions(self, actions: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead A"]:
+        """Return what the networks gave as policy actions: the inverse of :meth:`scaled_actions`."""
+        return actions if self.normalizer is None else self.normalizer.own_actions(actions)
+
+    def use_statistics(self, obs: Mapping[str, ColumnStats], action: ColumnStats | None) -> None:
+        """Take the statistics of the training data that ``train.normalize_obs`` and ``normalize_actions`` need.
+
+        Args:
+            obs: Of every scaled observation entry.
+            action: Of policy actions.
+        """
+        if self.normalizer is not None:
+            goals = {GOAL_PREFIX + k: obs[k] for k in self.goal_keys if k in obs}
+            self.normalizer.use({**goals, **obs}, action)
+
+    def _create_normalizer(self) -> DataNormalizer | None:
+        train = self.config.train
+        is_continuous = self.codec.kind == "continuous"
+        if train.normalize_actions == "none":
+            self.codec.check_bounded()
+        elif not is_continuous:
+            raise ConfigError(
+                f"train.normalize_actions: actions of {self.codec.space!r} are not continuous; use 'none'"
+            )
+        elif train.normalize_actions == "gaussian":
+            self._check_unbounded_policy()
+        d_action = self.codec.dim if is_continuous and train.normalize_actions != "none" else 0
+        normalizer = DataNormalizer(self.obs, d_action, train.normalize_obs, train.normalize_actions)
+        return normalizer.to(self.device) if normalizer.names or d_action else None
+
+    def _check_unbounded_policy(self) -> None:
+        distribution = getattr(self.algo_config, "distribution", None)
+        if isinstance(self, ValueAlgo) or getattr(distribution, "is_bounded", True):
+            raise ConfigError(
+                "train.normalize_actions: 'gaussian' makes actions beyond [-1, 1], which "
+                + ("critics do not read" if isinstance(self, ValueAlgo) else "this policy cannot give")
+                + "; use 'min_max', or to imitate with an unbounded policy, such as "
+                "algo.distribution.type='gaussian' with algo.distribution.is_bounded=false"
+            )
 
     def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
         """Take one gradient step on a processed batch, or only compute its losses.
@@ -338,4 +407,9 @@ def algo_factory(
     missing = sorted(set(keys or ()) - specs.keys())
     if missing:
         raise DataError(f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(sorted(specs))}")
-    return algo_class(config, {k: specs[k] for k in keys or specs}, codec, device, **kwargs)
+    seen = {k: specs[k] for k in keys or specs}
+    goals = config.observation.goal_keys
+    if missing := sorted(set(goals) - specs.keys()):
+        raise DataError(f"observation.goal_keys: {', '.join(missing)} not in the data, which has {', '.join(specs)}")
+    seen |= {GOAL_PREFIX + k: specs[k] for k in goals}
+    return algo_class(config, seen, codec, device, **kwargs)

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from seqrl.core.registry import FILTERS
 
 
-def masked_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> Float[Tensor, ""]:
     """Mean of ``values`` where ``mask`` is True; padding has no influence, whatever it holds; 0 if all is padding."""
     total = values.masked_fill(~mask, 0.0).sum()
     return total / mask.sum().clamp(min=1)
+
+
+def action_chunks(
+    actions: Float[Tensor, "B T A"], mask: Bool[Tensor, "B T"], num_steps: int
+) -> tuple[Float[Tensor, "B T K A"], Bool[Tensor, "B T K"]]:
+    """Return the next K actions at every step, and which of them are real and within the window.
+
+    Args:
+        actions: One per step.
+        mask: False on padding, which trails.
+        num_steps: K, at least 1.
+    """
+    ahead = nn.functional.pad(actions, (0, 0, 0, num_steps - 1)).unfold(1, num_steps, 1).movedim(-1, -2)
+    return ahead, nn.functional.pad(mask, (0, num_steps - 1)).unfold(1, num_steps, 1)
 
 
 def n_step_targets(

@@ -72,9 +72,19 @@ def build_actor(
     distribution: Section,
     obs: Mapping[str, ObsSpec],
     codec: ActionCodec,
-    num_discounts: int | None = None,
+    num_policies: int | None = None,
+    d_latent: int = 0,
 ) -> Actor:
-    """Return the policy head that the sections describe; with one policy per discount if there are several.
+    """Return the policy head that the sections describe.
+
+    Args:
+        d_input: Width of the memory's output.
+        actor: Its layers.
+        distribution: What it gives.
+        obs: What the policy sees.
+        codec: Of its actions.
+        num_policies: Distributions per input, one per discount or step of a chunk; None for a single one.
+        d_latent: Width of a latent vector beside the memory's output.
 
     Raises:
         ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see.
@@ -85,4 +95,4 @@ def build_actor(
     if missing := sorted(set(keys) - obs.keys()):
         raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
     head = build_head(section.type, section.options(), codec)
-    return Actor(d_input, head, obs={k: obs[k] for k in keys}, num_discounts=num_discounts, **options)
+    return Actor(d_input + d_latent, head, obs={k: obs[k] for k in keys}, num_policies=num_policies, **options)

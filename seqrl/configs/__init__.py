@@ -10,6 +10,7 @@ from seqrl.configs.base_config import (
     template_names,
 )
 from seqrl.configs.bc_config import BCConfig
+from seqrl.configs.bc_vae_config import BCVAEConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.configs.overrides import apply_overrides
 from seqrl.configs.section import Component, Section
@@ -17,6 +18,7 @@ from seqrl.configs.section import Component, Section
 __all__ = [
     "ActorCriticConfig",
     "BCConfig",
+    "BCVAEConfig",
     "BaseConfig",
     "Component",
     "MultiTaskConfig",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.section import Component, Section
@@ -24,7 +24,20 @@ class BCSection(Section):
     distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
         AutoDistributionSection(), description="The distribution of actions."
     )
+    chunk_steps: PositiveInt = Field(1, description="Actions given at once, at every step.")
+    execute_steps: PositiveInt | None = Field(
+        None, description="Actions of a chunk that are taken before the policy is asked again; null takes all of them."
+    )
+    supervise_all_steps: bool = Field(
+        True, description="Imitate at every step of a window; false: only at the last one, with most history."
+    )
     optimizer: OptimizerSection = OptimizerSection()
+
+    @model_validator(mode="after")
+    def _chunk_is_enough(self) -> BCSection:
+        if self.execute_steps is not None and self.execute_steps > self.chunk_steps:
+            raise ValueError(f"execute_steps {self.execute_steps} exceeds chunk_steps {self.chunk_steps}")
+        return self
 
 
 @register_config("bc")

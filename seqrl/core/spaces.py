@@ -18,6 +18,9 @@ OBS_KEY = "obs"
 MASK_KEY = "action_mask"
 """Observation entry, or info key, that tells which discrete actions are legal."""
 
+GOAL_PREFIX = "goal/"
+"""Of the observation entries that hold the goal of another entry."""
+
 ActionKind = Literal["categorical", "binary", "continuous"]
 
 
@@ -177,7 +180,8 @@ class ActionCodec:
     """Converts between an environment's actions and the policy's.
 
     The policy's action is one float32 vector of width ``dim``: a one-hot per factor (Discrete, MultiDiscrete),
-    zeros and ones (MultiBinary), or values in [-1, 1] (Box, scaled by its bounds and flattened).
+    zeros and ones (MultiBinary), or values in [-1, 1] (Box, scaled by its bounds and flattened). Dimensions of a Box
+    without bounds keep the environment's units.
 
     Args:
         space: Action space of the environment.
@@ -186,14 +190,16 @@ class ActionCodec:
         kind: ``categorical``, ``binary`` or ``continuous``.
         dim: Width of the policy's action.
         factors: Sizes of the one-hot blocks; empty unless categorical.
+        is_bounded: False for a Box that lacks a bound; see :meth:`check_bounded`.
 
     Raises:
-        EnvError: If the space is a Dict, a Tuple, or an unbounded Box.
+        EnvError: If the space is a Dict or a Tuple.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
         self.factors: tuple[int, ...] = ()
+        self.is_bounded = True
         self.shape: tuple[int, ...] = tuple(space.shape or ())
         if isinstance(space, spaces.Discrete):
             self.kind: ActionKind = "categorical"
@@ -220,13 +226,25 @@ class ActionCodec:
 
     def _init_box(self, space: spaces.Box) -> None:
         self.kind, self.dtype = "continuous", np.dtype(space.dtype)
-        if not space.is_bounded("both"):
-            raise EnvError(
-                f"action space {space!r} has no bounds, so actions cannot be scaled to [-1, 1]; "
-                "give it finite low and high (gymnasium.wrappers.RescaleAction, or a new Box)"
-            )
+        self.is_bounded = space.is_bounded("both")
         low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+        has_both = np.isfinite(low) & np.isfinite(high)
+        low, high = np.where(has_both, low, -1.0), np.where(has_both, high, 1.0)  # scales by one
         self._center, self._half = (high + low) / 2, np.maximum((high - low) / 2, 1e-12)
+        self._limit = np.where(has_both, 1.0, np.inf)
+
+    def check_bounded(self) -> None:
+        """Check that policy actions lie in [-1, 1].
+
+        Raises:
+            EnvError: If the space is a Box without bounds.
+        """
+        if not self.is_bounded:
+            raise EnvError(
+                f"action space {self.space!r} has no bounds, so actions cannot be scaled to [-1, 1]; "
+                "give it finite low and high (gymnasium.wrappers.RescaleAction, or a new Box), or, to imitate data, "
+                "set train.normalize_actions to min_max or gaussian"
+            )
 
     def encode(self, actions: np.ndarray) -> np.ndarray:
         """Return environment actions ``(..., *space.shape)`` as float32 ``(..., dim)``.
@@ -242,7 +260,7 @@ class ActionCodec:
             raise DataError(f"actions of shape {actions.shape} do not end in the shape of {self.space!r}")
         flat = actions.reshape((*lead, math.prod(self.shape)))
         if self.kind == "continuous":
-            return np.clip((flat - self._center) / self._half, -1.0, 1.0).astype(np.float32)
+            return np.clip((flat - self._center) / self._half, -self._limit, self._limit).astype(np.float32)
         index = flat.astype(np.int64) - self._start
         legal = (index >= 0) & (index < self._sizes) & (index + self._start == flat)
         if not legal.all():
@@ -257,7 +275,7 @@ class ActionCodec:
         """Return policy actions ``(..., dim)`` as environment actions ``(..., *space.shape)``."""
         shape = (*actions.shape[:-1], *self.shape)
         if self.kind == "continuous":
-            scaled = np.clip(actions, -1.0, 1.0) * self._half + self._center
+            scaled = np.clip(actions, -self._limit, self._limit) * self._half + self._center
             if np.issubdtype(self.dtype, np.integer):
                 scaled = np.rint(scaled)
             values: np.ndarray = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
@@ -316,10 +334,11 @@ class ActionCodec:
 def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     """Return the action space that recorded actions imply, for data that does not bring one.
 
-    Floats mean a Box of [-1, 1] (robomimic's convention); a vector of integers means Discrete.
+    Floats mean a Box of [-1, 1] (robomimic's convention), or one without bounds if they leave it; a vector of integers
+    means Discrete.
 
     Raises:
-        DataError: If float actions leave [-1, 1], or integers are negative.
+        DataError: If integers are negative, or the dtype says nothing.
     """
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         if actions.min(initial=0) < 0:
@@ -331,8 +350,5 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
             "write it as JSON to the attribute 'action_space' of the group 'data'"
         )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
-        raise DataError(
-            f"actions reach {np.abs(actions).max():.4g} but must lie in [-1, 1] where the file names no action space; "
-            "scale them, or write the space as JSON to the attribute 'action_space' of the group 'data'"
-        )
+        return spaces.Box(-np.inf, np.inf, actions.shape[1:], np.float32)
     return spaces.Box(-1.0, 1.0, actions.shape[1:], np.float32)

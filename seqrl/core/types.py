@@ -150,3 +150,20 @@ class TimeStep:
         """``(E,)`` bool: an episode ended in this step."""
         ended: np.ndarray = self.terminated | self.truncated
         return ended
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """Statistics of one column of data, feature by feature, in float64.
+
+    Attributes:
+        mean: ``(...)``.
+        std: ``(...)``, of the population.
+        min: ``(...)``.
+        max: ``(...)``.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    min: np.ndarray
+    max: np.ndarray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ class SequenceDataset(TrainingDataset):
         padding: Which ends of a trajectory a window may overhang.
         sample_by: One vote per trajectory, or per transition.
         keys: Observation entries to read; None reads all.
+        goal_keys: Entries whose last value in a trajectory is its goal, at all inputs.
 
     Raises:
         DataError: If there is no trajectory and none can come, or the sources differ.
@@ -45,6 +47,7 @@ class SequenceDataset(TrainingDataset):
         padding: Padding = "none",
         sample_by: Literal["trajectory", "transition"] = "trajectory",
         keys: list[str] | None = None,
+        goal_keys: Sequence[str] = (),
     ) -> None:
         self.sources = [s for s in sources if s.is_live or s.num_trajectories]
         if not self.sources:
@@ -54,6 +57,7 @@ class SequenceDataset(TrainingDataset):
         self._padding = padding
         self._sample_by = sample_by
         self._keys = keys
+        self._goal_keys = tuple(goal_keys)
         self._codec = ActionCodec(self.info.action_space)
         self._checked: list[Source] = []
         self.refresh(0)
@@ -80,7 +84,7 @@ class SequenceDataset(TrainingDataset):
                 raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
         else:
             entries = obs_names(source.store)
-            if missing := sorted(set(self._keys or ()) - set(entries)):
+            if missing := sorted({*(self._keys or ()), *self._goal_keys} - set(entries)):
                 raise DataError(
                     f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(entries)}"
                 )
@@ -198,10 +202,19 @@ class SequenceDataset(TrainingDataset):
         columns = store.gather(trajectories, offsets, self._columns if relabeler is None else None)
         columns["step"] = store.start_step[trajectories][:, None] + offsets
         columns["mask"] = np.arange(self._window) < real[:, None]
-        if relabeler is None:
-            return columns
-        relabelled = relabeler.relabel_window(columns, rng)
-        return {k: v for k, v in relabelled.items() if k in self._columns or k not in store.schema}
+        if relabeler is not None:
+            relabelled = relabeler.relabel_window(columns, rng)
+            columns = {k: v for k, v in relabelled.items() if k in self._columns or k not in store.schema}
+        if self._goal_keys:
+            ends = store.gather(trajectories, lengths[chosen][:, None], [f"obs/{k}" for k in self._goal_keys])
+            columns |= self._goals({k: v[:, 0] for k, v in ends.items()}, len(trajectories))
+        return columns
+
+    def _goals(self, ends: Mapping[str, np.ndarray], *lead: int) -> dict[str, np.ndarray]:
+        """Return the last observations ``(*lead, ...)`` of trajectories as goals of all inputs of their windows."""
+        goals = {f"goal/{k}": ends[f"obs/{k}"] for k in self._goal_keys}
+        axis, num = len(lead), self._window + 1
+        return {k: np.repeat(np.expand_dims(v, axis), num, axis) for k, v in goals.items()}
 
     def _relabelled(
         self, store: Store, number: int, relabeler: Relabeler, rng: np.random.Generator
@@ -210,9 +223,11 @@ class SequenceDataset(TrainingDataset):
         trajectory = relabeler.relabel_trajectory(store.trajectory(number), rng).check()
         start, real = draw_windows(np.array([len(trajectory)]), self._window, self._padding, rng)
         offsets = start[0] + np.minimum(np.arange(self._window + 1), real[0])
-        columns = {k: v[offsets] for k, v in trajectory_columns(trajectory).items() if k in self._columns}
+        rows = trajectory_columns(trajectory)
+        goals = self._goals({k: v[-1] for k, v in rows.items()}) if self._goal_keys else {}
         return {
-            **columns,
+            **{k: v[offsets] for k, v in rows.items() if k in self._columns},
+            **goals,
             "step": trajectory.start_step + offsets,
             "mask": np.arange(self._window) < real[0],
         }

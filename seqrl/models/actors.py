@@ -26,7 +26,7 @@ class Actor(nn.Module):
         activation: Their activation.
         is_residual: Use residual blocks with norms instead of plain layers.
         obs: Observation entries that it reads besides the memory's output, as they are.
-        num_discounts: G, if there is one policy per discount; None for a single policy.
+        num_policies: G distributions per input, one per discount or per step of a chunk; None for a single one.
     """
 
     def __init__(
@@ -39,29 +39,29 @@ class Actor(nn.Module):
         activation: str = "leaky_relu",
         is_residual: bool = False,
         obs: Mapping[str, ObsSpec] | None = None,
-        num_discounts: int | None = None,
+        num_policies: int | None = None,
     ) -> None:
         super().__init__()
         self.head = head
         self.obs = dict(sorted((obs or {}).items()))
-        self.num_discounts = num_discounts
+        self.num_policies = num_policies
         d_input += sum(flat_width(spec) for spec in self.obs.values())
         network = ResidualMLP if is_residual else make_mlp
-        self.mlp = network(d_input, d_hidden, num_layers, (num_discounts or 1) * head.num_parameters, activation)
+        self.mlp = network(d_input, d_hidden, num_layers, (num_policies or 1) * head.num_parameters, activation)
 
     def forward(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> ActionDistribution:
-        """Return the distribution at every input, of shape ``(B, L)``, or ``(B, L, G)`` with several discounts."""
+        """Return the distribution at every input, of shape ``(B, L)``, or ``(B, L, G)`` with several policies."""
         return self.distribution(self.parameters_of(state, inputs), inputs.action_mask)
 
     def parameters_of(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> Float[Tensor, "B L *G P"]:
         """Return the parameters of the distributions, float32 whatever the precision."""
         extra = [flat_entry(inputs.obs[key], spec).to(state.dtype) for key, spec in self.obs.items()]
         parameters: Tensor = self.mlp(torch.cat([state, *extra], dim=-1) if extra else state).float()
-        return parameters if self.num_discounts is None else parameters.unflatten(-1, (self.num_discounts, -1))
+        return parameters if self.num_policies is None else parameters.unflatten(-1, (self.num_policies, -1))
 
     def distribution(self, parameters: Tensor, action_mask: Tensor | None) -> ActionDistribution:
         """Return the distributions with these parameters, which may carry leading dimensions of samples."""
-        if action_mask is not None and self.num_discounts is not None:
+        if action_mask is not None and self.num_policies is not None:
             action_mask = action_mask.unsqueeze(-2)
         distribution: ActionDistribution = self.head(parameters, action_mask)
         return distribution

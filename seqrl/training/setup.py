@@ -20,11 +20,12 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, DataError, EnvError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.seeding import seed_everything
-from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
 from seqrl.data.mixture import Source
 from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.statistics import column_stats
 from seqrl.data.store import Store, StoreInfo, StoreWriter
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.vector import BatchedEnv
@@ -164,6 +165,8 @@ class ExperimentSetup:
         if config.train.init_from is not None and not self._resume:
             self.algo.deserialize(read_checkpoint(config.train.init_from).tensors("model.safetensors"))
             self.algo.on_checkpoint_loaded(is_resume=False)
+        if not gets_weights_later:
+            self._use_statistics(sources)
         self._open_folder()
         self._open_replay()
         dataset = self._build_dataset(sources)
@@ -214,6 +217,7 @@ class ExperimentSetup:
             padding=train.window_padding,
             sample_by=train.sample_by,
             keys=self.config.observation.keys,
+            goal_keys=self.config.observation.goal_keys if train.goal_mode == "last" else (),
         )
 
     def _build_dataset(self, sources: list[Source]) -> TrainingDataset:
@@ -238,6 +242,7 @@ class ExperimentSetup:
         """Refuse, or warn of, what could never work, before anything is written."""
         train, collect = self.config.train, self.config.collect
         if self.is_collecting:
+            self.algo.codec.check_bounded()
             makers = self._given_train_env or row_makers(self.config, self.train_tasks, collect.num_envs)
             if not callable(makers) and collect.num_envs < len(makers):
                 raise ConfigError(
@@ -246,6 +251,19 @@ class ExperimentSetup:
         for section, what in ((train, "train"), (collect, "collect")):
             if section.steps_per_epoch and 0 < train.num_epochs <= section.start_epoch:
                 self.warn(f"{what}.start_epoch {section.start_epoch} is beyond train.num_epochs {train.num_epochs}")
+
+    def _use_statistics(self, sources: list[Source]) -> None:
+        """Give the policy the statistics of the training data that it scales by."""
+        normalizer = self.algo.normalizer
+        if normalizer is None:
+            return
+        if not sources:
+            raise ConfigError("train.normalize_obs, train.normalize_actions: need data on disk (train.data)")
+        goals = {GOAL_PREFIX + k for k in self.algo.goal_keys}
+        obs = {k: column_stats(sources, f"obs/{k}") for k in normalizer.names if k not in goals}
+        obs |= {k: column_stats(sources, f"obs/{k}") for k in self.algo.goal_keys if k not in obs}
+        action = column_stats(sources, "prev_action", convert=self.algo.codec.encode) if normalizer.action else None
+        self.algo.use_statistics(obs, action)
 
     # ------------------------------------------------------------------------------------- environments
     def _find_environments(self, info: StoreInfo | None) -> None:
@@ -310,7 +328,9 @@ class ExperimentSetup:
         """Make the training environments of this process, and what evaluates in the main process."""
         section, evaluation = self.config.env, self.config.experiment.evaluation
         evaluates = evaluation.enabled and self.role != "collect" and self.accelerator.is_main_process
-        if self.eval_makers is not None and evaluates:
+        if self.eval_makers is not None and evaluates and not self._gives_goals():
+            self.warn("the environment gives no goals (observation.goal_keys), so nothing will be evaluated")
+        elif self.eval_makers is not None and evaluates:
             least = 1 if callable(self.eval_makers) else len(self.eval_makers)
             self.evaluator = Evaluator(evaluation, self._build_eval_env, self.config.train.seed, least=least)
         if not self.is_collecting:
@@ -321,6 +341,13 @@ class ExperimentSetup:
         seed, rank = self.config.train.seed, self.collector_rank
         exploration = build_exploration(collect, env, seed, rank)
         self.collector = Collector(self.algo, env, exploration, collect, self._write_trajectory, seed=seed, rank=rank)
+
+    def _gives_goals(self) -> bool:
+        """Tell whether the environment observes the goals that the policy reads, or a ``desired_goal``."""
+        given = obs_specs(self.info.observation_space)
+        return all(
+            GOAL_PREFIX + k in given or (k == "achieved_goal" and "desired_goal" in given) for k in self.algo.goal_keys
+        )
 
     def _build_eval_env(self, num_envs: int) -> BatchedEnv:
         assert self.eval_makers is not None

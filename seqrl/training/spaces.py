@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
-from seqrl.core.spaces import ActionCodec, ObsSpec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store import StoreInfo
 
 
@@ -22,6 +22,8 @@ def check_observations(env_space: spaces.Space[Any], expected: Mapping[str, ObsS
     given = obs_specs(env_space)
     problems = []
     for name, spec in expected.items():
+        if name not in given and name.startswith(GOAL_PREFIX):
+            continue  # goals may come otherwise; the policy says so if they do not
         if name not in given:
             problems.append(f"{name} is missing (it has {', '.join(given)})")
         elif (given[name].shape, given[name].nvec) != (spec.shape, spec.nvec) and spec.nvec is not None:
@@ -69,6 +71,11 @@ def agreed_spaces(
     ):
         raise EnvError(
             f"environment {env_id!r} takes {action_space}, but the data's actions are like {info.action_space}"
+        )
+    if theirs.is_bounded and not ours.is_bounded:
+        raise EnvError(
+            f"environment {env_id!r} takes {action_space}, but the data's actions leave [-1, 1] and the file names no "
+            "action space: write the space as JSON to the attribute 'action_space' of the group 'data'"
         )
     same_entries = given.keys() == recorded.keys()
     return replace(

@@ -192,6 +192,15 @@ class TrainSection(Section):
     sample_by: Literal["trajectory", "transition"] = Field(
         "trajectory", description="Each trajectory has one vote, or each transition has."
     )
+    goal_mode: Literal["last"] | None = Field(
+        None, description="Goals of observation.goal_keys: 'last' is each episode's end; null takes those of the data."
+    )
+    normalize_obs: Literal["none", "min_max", "gaussian"] = Field(
+        "none", description="Scale observed vectors by the training data's range, or by its mean and deviation."
+    )
+    normalize_actions: Literal["none", "min_max", "gaussian"] = Field(
+        "none", description="Scale continuous actions by the training data likewise, beyond the space's own bounds."
+    )
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
@@ -217,6 +226,7 @@ class ObservationSection(Section):
     """What the policy sees at each step, and how it becomes a vector."""
 
     keys: list[str] | None = Field(None, description="Observation entries to use; null uses all.")
+    goal_keys: list[str] = Field([], description="Entries whose goal the policy reads, as further entries goal/<key>.")
     use_prev_action: bool = Field(True, description="Feed the previous action; false hides it from every encoder.")
     use_prev_reward: bool = Field(True, description="Feed the previous reward; false hides it from every encoder.")
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(

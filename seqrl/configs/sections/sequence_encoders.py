@@ -15,13 +15,14 @@ from seqrl.core.registry import ATTENTION_SCORES, ATTENTIONS, SEQUENCE_ENCODERS
 
 @SEQUENCE_ENCODERS.register_section("feedforward")
 class FeedForwardSection(NormedSection):
-    """No memory: residual blocks on each step alone. The control that shows what memory is worth."""
+    """No memory: residual blocks on each step alone, or on a few stacked frames. Shows what memory is worth."""
 
     normed = ("d_model",)
     type: Literal["feedforward"] = "feedforward"
     d_model: PositiveInt = Field(256, description="Width.")
     d_ff: PositiveInt = Field(1024, description="Hidden width of each residual block.")
     num_layers: NonNegativeInt = Field(1, description="Residual blocks.")
+    num_frames: PositiveInt = Field(1, description="Last inputs that are read side by side; 1 reads each alone.")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
     norm: NormName = Field("layer", description="Normalisation of the output.")
