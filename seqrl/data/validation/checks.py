@@ -64,7 +64,7 @@ class LayoutCheck:
         return problems + ([] if any(key.split("/")[0] == "obs" for key in there) else ["has no obs"])
 
     def _rows(self, episode: RawEpisode, key: str, array: np.ndarray) -> list[str]:
-        if episode.steps is None or key in ("actions", "prev_action"):
+        if not episode.steps or key in ("actions", "prev_action"):
             return []
         extra = 1 if key.startswith("goal/") or key == "action_mask" else 0
         if len(array) == episode.steps + extra:
