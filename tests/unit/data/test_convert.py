@@ -197,13 +197,15 @@ def test_a_file_whose_store_does_not_fit_is_refused_before_anything_is_written(t
     path = tmp_path / "a.hdf5"
     with h5py.File(path, "w") as file:
         for group in ("obs", "next_obs"):
-            file.create_dataset(f"data/demo_0/{group}/x", (10**6, 1000), np.float32)  # never written: no bytes on disk
-        file["data/demo_0/actions"] = np.zeros((10**6, 2), np.float32)
-    monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**10, 10**10, 10**9))
-    match = r"1 episodes, 1000000 transitions, 4\.01 GB\) takes 4\.01 GB, but only 1 GB are free .*SEQRL_CACHE_DIR"
+            file.create_dataset(f"data/demo_0/{group}/x", (10**4, 1000), np.float32)  # never written: no bytes on disk
+        file["data/demo_0/actions"] = np.zeros((10**4, 2), np.float32)
+    monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**10, 10**10, 10**7))
+    match = (
+        r"1 episodes, 10000 transitions, 0\.0401 GB\) takes 0\.0401 GB, but only 0\.01 GB are free .*SEQRL_CACHE_DIR"
+    )
     with pytest.raises(DataError, match=match):
         open_store(str(path))
-    with pytest.raises(DataError, match="only 1 GB are free"):
+    with pytest.raises(DataError, match=r"only 0\.01 GB are free"):
         convert(path, tmp_path / "store")
     assert not (tmp_path / "store").exists()
     assert not any(cache_folder().glob("*"))
