@@ -33,6 +33,22 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file that becomes ``path`` when the block ends well, and vanishes when it does not.
+
+    The block makes the file. An existing ``path`` is replaced only at the very end.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
 def new_folder(path: Path, *, keep_existing: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well, and vanishes when it does not.
 

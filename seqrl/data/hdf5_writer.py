@@ -1,55 +1,77 @@
-"""Writes robomimic's HDF5 layout, with two attributes more: the spaces as JSON."""
+"""Writes robomimic's HDF5 layout, with attributes more: the spaces as JSON, and whether they are known."""
 
 from __future__ import annotations
 
 import json
-import os
-import uuid
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import h5py
 
+from seqrl.core.files import new_file
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
 from seqrl.data.store import StoreInfo
 
 
-def write_robomimic(path: Path, info: StoreInfo, trajectories: Iterable[Trajectory]) -> int:
-    """Write trajectories as ``data/demo_0``, ``data/demo_1``, ... and return their number.
+def write_robomimic(
+    path: Path, info: StoreInfo, trajectories: Iterable[Trajectory], names: Sequence[str] | None = None
+) -> int:
+    """Write trajectories as ``data/demo_<k>`` and return their number.
 
-    ``dones`` holds *terminated*; a dataset ``truncated`` beside it holds the time limits. The file appears under its
-    name only when it is whole.
+    ``dones`` holds *terminated*; a dataset ``truncated`` beside it holds the time limits. ``next_obs`` is written where
+    the last observation is a true one. The file appears under its name only when it is whole.
 
     Args:
         path: File to write; an existing one is replaced.
         info: Spaces, environment and filters (written as masks).
         trajectories: What to write.
+        names: Of the trajectories, by which the filters name them; None is ``demo_0``, ``demo_1``, ... Names that
+            robomimic cannot read are replaced by these, in the filters too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with h5py.File(temporary, "w") as file:
-            count = _write(file, info, trajectories)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    new_names = None if names is None else episode_names(names)
+    filters = info.filters
+    if names is not None and new_names is not None:
+        filters = renamed_filters(filters, names, new_names)
+    with new_file(path) as temporary, h5py.File(temporary, "w") as file:
+        count = _write(file, info, trajectories, new_names)
+        for key, chosen in filters.items():
+            file[f"mask/{key}"] = [name.encode() for name in chosen]
     return count
 
 
-def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory]) -> int:
+def episode_names(names: Sequence[str]) -> list[str]:
+    """Return names that robomimic can read: those given if all are ``demo_<k>`` and differ, else new ones in order."""
+    are_legal = all(re.fullmatch(r"demo_\d+", name) for name in names) and len(set(names)) == len(names)
+    return list(names) if are_legal else [f"demo_{i}" for i in range(len(names))]
+
+
+def renamed_filters(filters: Mapping[str, list[str]], old: Sequence[str], new: Sequence[str]) -> dict[str, list[str]]:
+    """Return the filters with each episode's old name replaced by its new one."""
+    if list(old) == list(new):
+        return dict(filters)
+    chosen = {key: set(names) for key, names in filters.items()}
+    return {key: [n for o, n in zip(old, new, strict=True) if o in chosen[key]] for key in filters}
+
+
+def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory], names: Sequence[str] | None) -> int:
     data = file.create_group("data")
     data.attrs["env_args"] = json.dumps({"env_name": info.env_id, "type": 2, "env_kwargs": info.env_kwargs})
     data.attrs["observation_space"] = json.dumps(space_to_json(info.observation_space))
     data.attrs["action_space"] = json.dumps(space_to_json(info.action_space))
+    if not info.spaces_are_known:
+        data.attrs["spaces_are_known"] = False
     count = total = 0
     for count, trajectory in enumerate(trajectories, start=1):
-        demo = data.create_group(f"demo_{count - 1}")
+        demo = data.create_group(f"demo_{count - 1}" if names is None else names[count - 1])
         demo.attrs["num_samples"] = len(trajectory)
         demo.attrs["env_name"] = trajectory.env_name
         for key, values in trajectory.obs.items():
             demo[f"obs/{key}"] = values[:-1]
-            demo[f"next_obs/{key}"] = values[1:]
+            if info.has_next_obs:
+                demo[f"next_obs/{key}"] = values[1:]
         demo["actions"] = trajectory.actions
         demo["rewards"] = trajectory.rewards
         demo["dones"] = trajectory.terminated.astype("int64")
@@ -57,8 +79,6 @@ def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory])
         _write_extras(demo, trajectory)
         total += len(trajectory)
     data.attrs["total"] = total
-    for key, names in info.filters.items():
-        file[f"mask/{key}"] = [name.encode() for name in names]
     return count
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
+from seqrl.data.disk_space import check_space, predicted_size
 from seqrl.data.readers import READERS, hdf5  # noqa: F401  (registers its reader)
 from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 
@@ -43,30 +44,54 @@ def open_store(path: str, options: dict[str, str] | None = None) -> Store:
     The cache knows a file by its path, size and time, so a changed file is read again.
 
     Raises:
-        DataError: If there is nothing, or nothing that a reader can read.
+        DataError: If there is nothing, or nothing that a reader can read, or its store does not fit on the disk.
     """
     file = Path(path).expanduser()
     if (file / "store.json").exists():
         return Store(file)
-    if not file.exists():
-        raise DataError(f"dataset {path!r} does not exist (looked in {Path.cwd()})")
-    suffix = _SUFFIX_ALIASES.get(file.suffix, file.suffix)
-    if file.is_dir() or suffix not in READERS:
-        raise DataError(
-            f"dataset {path!r} is neither a seqrl store nor a file that can be read; "
-            f"readable suffixes: {', '.join(READERS.names())}"
-        )
+    suffix = _suffix_of(file)
     options = options or {}
     stat = file.stat()
     key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
 
     def build(folder: Path) -> None:
-        logger.info("reading %s (%.1f MB) into the cache", path, stat.st_size / 1e6)
-        with READERS.get(suffix)(file, options) as (info, trajectories), StoreWriter(folder, info) as writer:
-            for name, trajectory in trajectories:
-                try:
-                    writer.append(trajectory, name)
-                except DataError as error:
-                    raise DataError(f"{path}: {error}") from error
+        _ingest(file, suffix, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
 
     return cached_store(key, build)
+
+
+def ingest(path: Path, folder: Path, options: dict[str, str] | None = None) -> None:
+    """Write the store of a foreign file into ``folder``.
+
+    Raises:
+        DataError: As :func:`open_store`.
+    """
+    _ingest(path, _suffix_of(path), options or {}, folder)
+
+
+def _suffix_of(file: Path) -> str:
+    """Return by what name the reader of a file is registered."""
+    if not file.exists():
+        raise DataError(f"dataset {str(file)!r} does not exist (looked in {Path.cwd()})")
+    suffix = _SUFFIX_ALIASES.get(file.suffix, file.suffix)
+    if file.is_dir() or suffix not in READERS:
+        raise DataError(
+            f"dataset {str(file)!r} is neither a seqrl store nor a file that can be read; "
+            f"readable suffixes: {', '.join(READERS.names())}"
+        )
+    return suffix
+
+
+def _ingest(file: Path, suffix: str, options: dict[str, str], folder: Path, advice: str = "") -> None:
+    size = predicted_size(file) if suffix == ".hdf5" else None
+    if size is None:
+        logger.info("reading %s (%.1f MB) into %s", file, file.stat().st_size / 1e6, folder.parent)
+    else:
+        free = check_space(folder, size.num_bytes, f"{file}: its store ({size})", advice)
+        logger.info("reading %s into %s: %s; %.3g GB are free", file, folder.parent, size, free / 1e9)
+    with READERS.get(suffix)(file, options) as (info, trajectories), StoreWriter(folder, info) as writer:
+        for name, trajectory in trajectories:
+            try:
+                writer.append(trajectory, name)
+            except DataError as error:
+                raise DataError(f"{file}: {error}") from error

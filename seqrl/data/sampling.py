@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from seqrl.core.seeding import generator
+
 Padding = Literal["none", "left", "right", "both"]
 
 
@@ -43,3 +45,15 @@ def draw_windows(
     end = np.minimum(start + window, lengths)
     start = np.maximum(start, 0)
     return start, end - start
+
+
+def split_numbers(numbers: np.ndarray, valid_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which numbers are for training and which are held out, at random and sorted.
+
+    At least one is held out, and one kept, where there are two and ``valid_fraction`` is positive.
+    """
+    num_valid = round(valid_fraction * len(numbers))
+    if valid_fraction and len(numbers) > 1:
+        num_valid = min(max(num_valid, 1), len(numbers) - 1)
+    shuffled = generator(seed, "split").permutation(numbers)
+    return np.sort(shuffled[num_valid:]), np.sort(shuffled[:num_valid])

@@ -16,7 +16,7 @@ from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
-from seqrl.data.sampling import Padding, draw_trajectories, draw_windows
+from seqrl.data.sampling import Padding, draw_trajectories, draw_windows, split_numbers
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store, StoreInfo
 
@@ -32,6 +32,8 @@ class SequenceDataset(TrainingDataset):
         window: T, transitions per window.
         padding: Which ends of a trajectory a window may overhang.
         sample_by: One vote per trajectory, or per transition.
+        weigh_by: ``share``: a source is drawn by its weight; ``size``: by its weight times its votes, so that sources
+            of equal weights are drawn as if they were one.
         keys: Observation entries to read; None reads all.
         goal_keys: Entries whose last value in a trajectory is its goal, at all inputs.
 
@@ -46,6 +48,7 @@ class SequenceDataset(TrainingDataset):
         *,
         padding: Padding = "none",
         sample_by: Literal["trajectory", "transition"] = "trajectory",
+        weigh_by: Literal["share", "size"] = "share",
         keys: list[str] | None = None,
         goal_keys: Sequence[str] = (),
     ) -> None:
@@ -56,6 +59,7 @@ class SequenceDataset(TrainingDataset):
         self._window = window
         self._padding = padding
         self._sample_by = sample_by
+        self._weigh_by = weigh_by
         self._keys = keys
         self._goal_keys = tuple(goal_keys)
         self._codec = ActionCodec(self.info.action_space)
@@ -71,8 +75,17 @@ class SequenceDataset(TrainingDataset):
                 self._check(source)
         self._numbers = [s.numbers for s in self.sources]
         self._lengths = [s.store.length[n] for s, n in zip(self.sources, self._numbers, strict=True)]
-        weights = np.array([s.weight_at(epoch) for s in self.sources])
-        self._weights = weights / max(weights.sum(), 1e-300)
+        self._weights = self._shares([s.weight_at(epoch) for s in self.sources])
+
+    def _shares(self, weights: list[float]) -> np.ndarray:
+        """Return the share of each source of these weights; zeros where all weights are zero."""
+        votes = np.array(weights)
+        if self._weigh_by == "size":
+            votes *= [
+                s.num_trajectories if self._sample_by == "trajectory" else s.num_transitions for s in self.sources
+            ]
+        shares: np.ndarray = votes / max(votes.sum(), 1e-300)
+        return shares
 
     def _check(self, source: Source) -> None:
         """Compare the columns of a source, once it has any, with those before it."""
@@ -134,10 +147,10 @@ class SequenceDataset(TrainingDataset):
         """Return the size of the sources."""
         if len(self.sources) == 1:
             return super().describe()
-        total = sum(s.weight for s in self.sources)
+        shares = self._shares([s.weight for s in self.sources])
         return {
-            s.name: f"{s.num_trajectories} trajectories, {s.num_transitions} transitions, weight {s.weight / total:.3g}"
-            for s in self.sources
+            s.name: f"{s.num_trajectories} trajectories, {s.num_transitions} transitions, weight {share:.3g}"
+            for s, share in zip(self.sources, shares, strict=True)
         }
 
     def state(self) -> dict[str, Any]:
@@ -272,12 +285,19 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def split_by_episode(
-    store: Store, valid_fraction: float, seed: int, *, train_key: str | None = None, valid_key: str | None = None
+    store: Store,
+    valid_fraction: float,
+    seed: int,
+    *,
+    train_key: str | None = None,
+    valid_key: str | None = None,
+    max_episodes: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the training and the validation trajectories of a store.
 
-    With a ``valid_key`` the two are those that the filters name; else ``valid_fraction`` of the training
-    trajectories is held out at random (at least one, where there are two).
+    With a ``valid_key`` the two are those that the filters name, and ``max_episodes`` limits the training ones; else
+    ``valid_fraction`` of the first ``max_episodes`` training trajectories is held out at random (at least one, where
+    there are two).
 
     Raises:
         DataError: If a filter key does not exist, or selects nothing.
@@ -285,12 +305,8 @@ def split_by_episode(
     train = _selected(store, train_key)
     if valid_key is not None:
         valid = _selected(store, valid_key)
-        return np.setdiff1d(train, valid), valid
-    num_valid = round(valid_fraction * len(train))
-    if valid_fraction and len(train) > 1:
-        num_valid = min(max(num_valid, 1), len(train) - 1)
-    shuffled = generator(seed, "split").permutation(train)
-    return np.sort(shuffled[num_valid:]), np.sort(shuffled[:num_valid])
+        return np.setdiff1d(train, valid)[:max_episodes], valid
+    return split_numbers(train[:max_episodes], valid_fraction, seed)
 
 
 def _selected(store: Store, key: str | None) -> np.ndarray:

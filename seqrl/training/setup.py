@@ -216,6 +216,7 @@ class ExperimentSetup:
             train.window_steps,
             padding=train.window_padding,
             sample_by=train.sample_by,
+            weigh_by=train.weigh_data_by,
             keys=self.config.observation.keys,
             goal_keys=self.config.observation.goal_keys if train.goal_mode == "last" else (),
         )

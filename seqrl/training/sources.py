@@ -81,16 +81,13 @@ def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int
 def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> tuple[list[Source], list[Source]]:
     """Return the training and validation sources, split by episode."""
     train, valid = [], []
-    names: list[str] = []
-    for section, store in stores:
-        label = section.scripted or Path(section.path or "data").stem
-        names.append(label if label not in names else f"{label}_{len(names)}")
+    for label, (section, store) in zip(_labels(config, stores), stores, strict=True):
         options: dict[str, Any] = {
             "weight": section.weight,
             "initial_weight": section.initial_weight,
             "anneal_epochs": section.anneal_epochs,
             "relabeler": build_relabeler(section),
-            "name": names[-1].split("/")[-1],
+            "name": label,
         }
         chosen, held_out = split_by_episode(
             store,
@@ -98,11 +95,27 @@ def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -
             config.train.seed,
             train_key=section.filter_key,
             valid_key=section.valid_filter_key,
+            max_episodes=section.max_episodes,
         )
         train.append(Source(store, chosen, **options))
         if len(held_out):
             valid.append(Source(store, held_out, **{**options, "initial_weight": None, "anneal_epochs": 0}))
     return train, valid
+
+
+def _labels(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> list[str]:
+    """Return a name for each source: its own, else that of its file or environment, numbered where it is taken."""
+    taken = {section.name for section, _ in stores}
+    if config.collect.steps_per_epoch:
+        taken.add("replay")
+    labels = []
+    for number, (section, _) in enumerate(stores):
+        label = section.name or (section.scripted or Path(section.path or "data").stem).split("/")[-1]
+        if section.name is None and label in taken:
+            label = f"{label}_{number}"
+        taken.add(label)
+        labels.append(label)
+    return labels
 
 
 def summarize(stores: list[tuple[DataSection, Store]]) -> dict[str, float]:

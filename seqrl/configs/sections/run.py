@@ -115,6 +115,11 @@ class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
     path: str | None = Field(None, description="A robomimic HDF5 file, or a seqrl store.")
+    name: str | None = Field(
+        None,
+        pattern=r"^[\w.+=-]+$",
+        description="Of the source in metrics and messages; null takes the file's or environment's.",
+    )
     scripted: str | None = Field(None, description="Environment id whose scripted expert makes the data on first use.")
     episodes: PositiveInt = Field(500, description="Episodes to make (scripted only).")
     noise: float = Field(
@@ -126,6 +131,9 @@ class DataSection(SourceSection):
     )
     filter_key: str | None = Field(None, description="Episodes listed under mask/<filter_key> of an HDF5 file.")
     valid_filter_key: str | None = Field(None, description="Episodes held out, listed under mask/<valid_filter_key>.")
+    max_episodes: PositiveInt | None = Field(
+        None, description="Use the first n episodes that filter_key selects, and no more; null uses all."
+    )
     dones_mean: Literal["terminated", "truncated"] = Field(
         "terminated", description="What a 1 in robomimic's 'dones' says about the task."
     )
@@ -201,6 +209,11 @@ class TrainSection(Section):
     normalize_actions: Literal["none", "min_max", "gaussian"] = Field(
         "none", description="Scale continuous actions by the training data likewise, beyond the space's own bounds."
     )
+    weigh_data_by: Literal["share", "size"] = Field(
+        "share",
+        description="What the weight of a source says: its share of the draws, or the worth of each of its votes "
+        "(sample_by), so that sources of equal weights are drawn as if they were one.",
+    )
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
@@ -220,6 +233,13 @@ class TrainSection(Section):
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop", description="After a non-finite loss (whose update is always suppressed): stop, or go on."
     )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> TrainSection:
+        names = [section.name for section in self.data if section.name is not None]
+        if again := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two entries of 'data' have the name {again!r}")
+        return self
 
 
 class ObservationSection(Section):

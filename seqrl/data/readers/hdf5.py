@@ -40,7 +40,7 @@ def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreI
     if dones_mean not in ("terminated", "truncated"):
         raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
     with contextlib.ExitStack() as stack:
-        with _naming(path):
+        with naming(path):
             file = stack.enter_context(h5py.File(path, "r"))
             names = _demo_names(file, path)
             info = _info(file, names, path)
@@ -48,7 +48,7 @@ def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreI
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong while reading into a DataError that names the file."""
     try:
         yield
@@ -60,15 +60,20 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean: str, path: Path) -> NamedTrajectories:
     for name in names:
-        with _naming(path):
+        with naming(path):
             trajectory = _trajectory(file["data"][name], info, dones_mean, path).check()
         yield name, trajectory
+
+
+def natural_order(name: str) -> list[int | str]:
+    """Return a key that sorts ``demo_2`` before ``demo_10``."""
+    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)]
 
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
     if "data" not in file:
         raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}")
-    names = sorted(file["data"], key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)])
+    names = sorted(file["data"], key=natural_order)
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episode")
     for name in names:
@@ -96,7 +101,7 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         action_space=action_space,
         env_id=env_args.get("env_name"),
         env_kwargs=env_args.get("env_kwargs") or {},
-        spaces_are_known=observation is not None and action is not None,
+        spaces_are_known=None not in (observation, action) and bool(data.attrs.get("spaces_are_known", True)),
         has_next_obs=all("next_obs" in data[n] for n in names),
         filters={k: [_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()},
         source=str(path),
@@ -111,7 +116,7 @@ def _masked_actions(demo: h5py.Group) -> int:
 
 def _observation_space(demo: h5py.Group) -> spaces.Space[Any]:
     """Return unbounded Boxes with the dtypes and shapes of an episode's observations."""
-    return spaces.Dict({k: _box(v.shape[1:], v.dtype) for k, v in sorted(_datasets(demo["obs"]).items())})
+    return spaces.Dict({k: _box(v.shape[1:], v.dtype) for k, v in sorted(datasets(demo["obs"]).items())})
 
 
 def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
@@ -122,12 +127,12 @@ def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
 
 
 def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
-    obs = {k: v[()] for k, v in _datasets(demo["obs"]).items()}
+    obs = {k: v[()] for k, v in datasets(demo["obs"]).items()}
     actions = demo["actions"][()]
     steps = len(actions)
     rewards = demo["rewards"][()] if "rewards" in demo else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
-    after = _datasets(demo["next_obs"]) if "next_obs" in demo else None
+    after = datasets(demo["next_obs"]) if "next_obs" in demo else None
     expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
     wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
     if wrong or (after is not None and after.keys() != obs.keys()):
@@ -147,7 +152,7 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         start_step=int(demo.attrs.get("start_step", 0)),
         prev_action=demo["prev_action"][()] if "prev_action" in demo else None,
         prev_reward=float(demo.attrs.get("prev_reward", 0.0)),
-        goal={k: v[()] for k, v in _datasets(demo["goal"]).items()} if "goal" in demo else {},
+        goal={k: v[()] for k, v in datasets(demo["goal"]).items()} if "goal" in demo else {},
         action_mask=demo["action_mask"][()] if "action_mask" in demo else None,
     )
 
@@ -167,11 +172,11 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
     return terminated, truncated
 
 
-def _datasets(group: h5py.Group, prefix: str = "") -> dict[str, h5py.Dataset]:
+def datasets(group: h5py.Group, prefix: str = "") -> dict[str, h5py.Dataset]:
     """Return name -> dataset, nested names joined by ``/``."""
     found: dict[str, h5py.Dataset] = {}
     for key, item in group.items():
-        found |= _datasets(item, f"{prefix}{key}/") if isinstance(item, h5py.Group) else {f"{prefix}{key}": item}
+        found |= datasets(item, f"{prefix}{key}/") if isinstance(item, h5py.Group) else {f"{prefix}{key}": item}
     return found
 
 

@@ -1,0 +1,74 @@
+"""From a robomimic file to a store and back, with nothing lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from seqrl.core.errors import DataError
+from seqrl.core.files import new_folder
+from seqrl.data.disk_space import check_space
+from seqrl.data.hdf5_writer import episode_names, renamed_filters, write_robomimic
+from seqrl.data.ingest import ingest
+from seqrl.data.store import Store, StoreWriter
+
+HDF5_SUFFIXES = (".hdf5", ".h5")
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a path is the folder of a store."""
+    return (path / "store.json").exists()
+
+
+def convert(source: Path, target: Path, *, overwrite: bool = False, options: dict[str, str] | None = None) -> int:
+    """Write a dataset in another format, and return its number of episodes.
+
+    A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store. Episodes of a store keep the
+    names ``demo_<k>`` if all have such, else they are numbered; filters follow. The target appears when it is whole.
+
+    Args:
+        source: A store, or a foreign file.
+        target: File, or folder, to write.
+        overwrite: Replace a target that exists.
+        options: Of the reader of a foreign file.
+
+    Raises:
+        DataError: If the source cannot be read, the target is there or would not fit, or is not of another format.
+    """
+    is_file = target.suffix in HDF5_SUFFIXES
+    _check_target(source, target, is_file=is_file, overwrite=overwrite)
+    if not is_store(source):
+        if is_file:
+            raise DataError(f"{source} and {target} are both files; give a folder to write a store")
+        with new_folder(target) as temporary:
+            ingest(source, temporary, options)
+        return len(Store(target))
+    store = Store(source)
+    if not len(store):
+        raise DataError(f"{source} holds no trajectory")
+    copies = 2 if is_file and store.info.has_next_obs else 1  # obs and next_obs
+    check_space(target.parent, copies * store.num_bytes, str(target))
+    if is_file:
+        return write_robomimic(target, store.info, store.trajectories(), store.names)
+    _copy(store, target)
+    return len(store)
+
+
+def _copy(store: Store, target: Path) -> None:
+    """Write a store again: in one piece, protected, each episode with a name."""
+    names = episode_names(store.names)
+    info = replace(store.info, filters=renamed_filters(store.info.filters, store.names, names))
+    with new_folder(target) as temporary, StoreWriter(temporary, info) as writer:
+        for name, trajectory in zip(names, store.trajectories(), strict=True):
+            writer.append(trajectory, name)
+
+
+def _check_target(source: Path, target: Path, *, is_file: bool, overwrite: bool) -> None:
+    if target.resolve() in (source.resolve(), *source.resolve().parents):
+        raise DataError(f"{target} is or holds what is to be converted; give another place")
+    if not target.exists():
+        return
+    if not overwrite:
+        raise DataError(f"{target} exists; pass --overwrite to replace it")
+    if is_file != target.is_file() or (not is_file and not is_store(target)):
+        raise DataError(f"{target} is not a {'file' if is_file else 'store'}, so it is not replaced")

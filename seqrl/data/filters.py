@@ -1,0 +1,142 @@
+"""Filter keys: named lists of episodes, under ``mask/`` of a robomimic file or in a store's ``store.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from seqrl.core.errors import DataError, did_you_mean
+from seqrl.core.files import new_file, write_json
+from seqrl.core.seeding import generator
+from seqrl.data.convert import HDF5_SUFFIXES, is_store
+from seqrl.data.disk_space import check_space
+from seqrl.data.readers.hdf5 import naming, natural_order
+from seqrl.data.sampling import split_numbers
+from seqrl.data.store import Store
+
+Filters = dict[str, list[str]]
+
+
+def split_train_val(
+    path: Path, valid_fraction: float, *, seed: int, key: str | None, names: tuple[str, str]
+) -> Filters:
+    """Return filters that split a dataset as ``train.valid_fraction`` with ``train.seed`` would.
+
+    Args:
+        path: robomimic file, or store.
+        valid_fraction: Share of the episodes that is held out.
+        seed: Decides which.
+        key: Split the episodes of this filter; the new filters are ``<key>_<name>``. None splits all.
+        names: Of the two filters.
+
+    Raises:
+        DataError: If the dataset cannot be read, has no such filter, or fewer than two episodes to split.
+    """
+    chosen = _episodes(path, key)
+    if len(chosen) < 2:
+        raise DataError(f"{path}: a split needs two episodes, and there is {len(chosen)}")
+    prefix = "" if key is None else f"{key}_"
+    parts = split_numbers(np.arange(len(chosen)), valid_fraction, seed)
+    return {f"{prefix}{name}": [chosen[i] for i in part] for name, part in zip(names, parts, strict=True)}
+
+
+def random_subset(path: Path, num_episodes: int, *, seed: int, key: str | None) -> Filters:
+    """Return the filter ``<num_episodes>_demos`` (of a key: ``<key>_<num_episodes>_demos``) of random episodes.
+
+    Of the same seed, a smaller subset is part of a larger one.
+
+    Raises:
+        DataError: As :func:`split_train_val`, or if there are not so many episodes.
+    """
+    chosen = _episodes(path, key)
+    if num_episodes > len(chosen):
+        raise DataError(f"{path}: {num_episodes} episodes are wanted, and there are {len(chosen)}")
+    order = generator(seed, "subset").permutation(len(chosen))[:num_episodes]
+    name = f"{num_episodes}_demos" if key is None else f"{key}_{num_episodes}_demos"
+    return {name: [chosen[i] for i in sorted(order)]}
+
+
+def read_filters(path: Path) -> tuple[list[str], Filters]:
+    """Return the names of a dataset's episodes in their order, and its filters.
+
+    Raises:
+        DataError: If it is neither a readable robomimic file nor a store.
+    """
+    if is_store(path):
+        store = Store(path)
+        return store.names, store.info.filters
+    if not path.is_file() or path.suffix not in HDF5_SUFFIXES:
+        raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(HDF5_SUFFIXES)})")
+    with naming(path), h5py.File(path, "r") as file:
+        masks = {
+            k: [n.decode() if isinstance(n, bytes) else str(n) for n in v[()]] for k, v in file.get("mask", {}).items()
+        }
+        return sorted(file["data"], key=natural_order), masks
+
+
+def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> None:
+    """Add filters to a dataset.
+
+    A file is copied, changed and renamed over the old one, and ``store.json`` is replaced at once, so that nothing that
+    happens meanwhile can damage the dataset.
+
+    Raises:
+        DataError: If a filter is there already and ``overwrite`` is not set, a name is not legal, or the file cannot be
+            written, does not fit on the disk twice, or is changed meanwhile.
+    """
+    _, there = read_filters(path)
+    if taken := sorted(filters.keys() & there.keys() if not overwrite else ()):
+        raise DataError(f"{path} has the filter {', '.join(taken)} already; pass --overwrite to replace it")
+    if wrong := [key for key in filters if not re.fullmatch(r"[\w.+=-]+", key)]:
+        raise DataError(f"a filter's name may have letters, digits and _.+=-, got {wrong[0]!r}")
+    if is_store(path):
+        file = path / "store.json"
+        value = json.loads(file.read_text(encoding="utf-8"))
+        write_json(file, {**value, "filters": {**value["filters"], **filters}})
+    else:
+        _write_masks(path.resolve(), filters)
+
+
+def _write_masks(path: Path, filters: Filters) -> None:
+    before = path.stat()
+    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise DataError(f"{path}, or the folder it is in, may not be written")
+    check_space(path.parent, before.st_size, f"{path}: the copy that makes changing it safe")
+    with new_file(path) as temporary:
+        shutil.copy(path, temporary)
+        try:
+            with h5py.File(temporary, "r+") as file:
+                for key, names in filters.items():
+                    if f"mask/{key}" in file:
+                        del file[f"mask/{key}"]
+                    file[f"mask/{key}"] = [name.encode() for name in names]
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise DataError(f"{path}: cannot take the filters ({error}); it is as it was") from error
+        after = path.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise DataError(f"{path} was changed meanwhile; nothing is written")
+
+
+def _episodes(path: Path, key: str | None) -> list[str]:
+    """Return the names of the episodes of a filter, or all, in the order of the dataset."""
+    names, filters = read_filters(path)
+    again = [name for name, count in Counter(names).items() if count > 1 or not name]
+    if again:
+        raise DataError(
+            f"{path}: filters name episodes, but {'some have no name' if not all(names) else f'two are {again[0]!r}'}; "
+            "'seqrl convert-dataset' writes a copy in which each has a name of its own"
+        )
+    if key is None:
+        return names
+    if key not in filters:
+        legal = ", ".join(sorted(filters)) or "none"
+        raise DataError(f"{path}: no filter key {key!r}{did_you_mean(key, filters)}; it has: {legal}")
+    chosen = set(filters[key])
+    return [name for name in names if name in chosen]

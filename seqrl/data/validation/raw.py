@@ -1,0 +1,218 @@
+"""Episodes as they lie in a dataset, read one by one, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import space_from_json
+from seqrl.data.convert import is_store
+from seqrl.data.readers.hdf5 import datasets, natural_order
+from seqrl.data.store import Store
+
+_READ_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError, MemoryError)
+_GROUPS = ("obs", "next_obs", "goal")
+_PLAIN = ("actions", "rewards", "dones", "truncated", "action_mask", "prev_action")
+
+
+@dataclass
+class RawEpisode:
+    """One episode, unchecked.
+
+    Attributes:
+        name: In the dataset.
+        arrays: ``obs/<k>``, ``next_obs/<k>``, ``actions``, ``rewards``, ``dones``, ``truncated`` should have T rows,
+            ``goal/<k>`` and ``action_mask`` T + 1.
+        faults: What cannot be read -> why.
+    """
+
+    name: str
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int | None:
+        """T, the number of actions; None where they cannot be counted."""
+        actions = self.arrays.get("actions")
+        return None if actions is None or actions.ndim == 0 else len(actions)
+
+    def entries(self, group: str) -> dict[str, np.ndarray]:
+        """Return name -> array of ``obs``, ``next_obs`` or ``goal``."""
+        return {k[len(group) + 1 :]: v for k, v in self.arrays.items() if k.startswith(f"{group}/")}
+
+
+@dataclass
+class RawDataset:
+    """What a dataset says of itself, and its episodes.
+
+    Attributes:
+        names: Of the episodes.
+        filters: Filter key -> names.
+        action_space: None where it says none.
+        observation_space: None where it says none.
+        faults: What is wrong beside the episodes.
+        episodes: Read one by one, each once.
+    """
+
+    names: list[str] = field(default_factory=list)
+    filters: dict[str, list[str]] = field(default_factory=dict)
+    action_space: spaces.Space[Any] | None = None
+    observation_space: spaces.Space[Any] | None = None
+    faults: list[str] = field(default_factory=list)
+    episodes: Iterator[RawEpisode] = field(default_factory=lambda: iter(()))
+
+
+@contextmanager
+def open_raw(path: Path) -> Iterator[RawDataset]:
+    """Open a robomimic file, or a store.
+
+    Raises:
+        DataError: If there is neither.
+    """
+    if is_store(path):
+        yield _of_store(path)
+        return
+    if not path.is_file():
+        raise DataError(f"{path} is neither a seqrl store nor a file")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        yield RawDataset(faults=[f"not an HDF5 file, or damaged ({error})"])
+        return
+    with file:
+        yield _of_file(file)
+
+
+# ----------------------------------------------------------------------------------------------- stores
+def _of_store(path: Path) -> RawDataset:
+    try:
+        store = Store(path)
+    except DataError as error:
+        return RawDataset(faults=[str(error)])
+    try:
+        faults = store.verify()
+    except DataError as error:
+        faults = [str(error)]
+    info, names = store.info, [name or f"#{i}" for i, name in enumerate(store.names)]
+    return RawDataset(
+        names, info.filters, info.action_space, info.observation_space, faults, _store_episodes(store, names)
+    )
+
+
+def _store_episodes(store: Store, names: list[str]) -> Iterator[RawEpisode]:
+    for number, name in enumerate(names):
+        try:
+            trajectory = store.trajectory(number)
+        except DataError as error:
+            yield RawEpisode(name, faults={"it": str(error)})
+            continue
+        arrays = {f"obs/{k}": v[:-1] for k, v in trajectory.obs.items()}
+        if store.info.has_next_obs:
+            arrays |= {f"next_obs/{k}": v[1:] for k, v in trajectory.obs.items()}
+        arrays |= {f"goal/{k}": v for k, v in trajectory.goal.items()}
+        arrays |= {"actions": trajectory.actions, "rewards": trajectory.rewards}
+        arrays |= {"dones": trajectory.terminated, "truncated": trajectory.truncated}
+        if trajectory.action_mask is not None:
+            arrays["action_mask"] = trajectory.action_mask
+        yield RawEpisode(name, arrays)
+
+
+# ------------------------------------------------------------------------------------------------ files
+def _of_file(file: h5py.File) -> RawDataset:
+    raw = RawDataset()
+    data = _group(file, "data", raw.faults)
+    if data is None:
+        raw.faults = raw.faults or [f"has no group 'data'; it has {', '.join(file) or 'nothing'}"]
+        return raw
+    raw.names = sorted(data, key=natural_order)
+    if not raw.names:
+        raw.faults.append("the group 'data' holds no episode")
+    raw.action_space = _space(data, "action_space", raw.faults)
+    raw.observation_space = _space(data, "observation_space", raw.faults)
+    _json(data, "env_args", raw.faults)
+    raw.filters = _filters(file, raw.faults)
+    raw.episodes = (_file_episode(data, name) for name in raw.names)
+    return raw
+
+
+def _group(parent: h5py.Group, name: str, faults: list[str]) -> h5py.Group | None:
+    try:
+        if name not in parent:
+            return None
+        item = parent[name]
+    except _READ_ERRORS as error:
+        faults.append(f"{name!r} cannot be read ({error})")
+        return None
+    if not isinstance(item, h5py.Group):
+        faults.append(f"{name!r} is not a group")
+        return None
+    return item
+
+
+def _json(data: h5py.Group, name: str, faults: list[str]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data.attrs[name]) if name in data.attrs else None
+    except _READ_ERRORS as error:
+        faults.append(f"the attribute {name!r} of 'data' is not JSON ({error})")
+        return None
+    if value is None or isinstance(value, dict):
+        return value
+    faults.append(f"the attribute {name!r} of 'data' is not a JSON object")
+    return None
+
+
+def _space(data: h5py.Group, name: str, faults: list[str]) -> spaces.Space[Any] | None:
+    value = _json(data, name, faults)
+    if value is None:
+        return None
+    try:
+        return space_from_json(value)
+    except DataError as error:
+        faults.append(f"the attribute {name!r} of 'data': {error}")
+        return None
+
+
+def _filters(file: h5py.File, faults: list[str]) -> dict[str, list[str]]:
+    found = {}
+    for key, item in (_group(file, "mask", faults) or {}).items():
+        try:
+            found[key] = [n.decode() if isinstance(n, bytes) else str(n) for n in item[()]]
+        except _READ_ERRORS as error:
+            faults.append(f"mask/{key} cannot be read ({error})")
+    return found
+
+
+def _file_episode(data: h5py.Group, name: str) -> RawEpisode:
+    episode = RawEpisode(name)
+    problems: list[str] = []
+    demo = _group(data, name, problems)
+    if demo is None:
+        episode.faults["it"] = "; ".join(problems) or "it is not there"
+        return episode
+    found: dict[str, Any] = {}
+    for prefix in _GROUPS:
+        try:
+            if prefix in demo:
+                found |= {f"{prefix}/{k}": v for k, v in datasets(demo[prefix]).items()}
+        except _READ_ERRORS as error:
+            episode.faults[prefix] = str(error)
+    for key in _PLAIN:
+        if key in demo:
+            found[key] = demo.get(key)
+    for key, item in found.items():
+        try:
+            if item is None:
+                raise KeyError("there is nothing readable under its name")
+            episode.arrays[key] = np.asarray(item[()])
+        except _READ_ERRORS as error:
+            episode.faults[key] = str(error)
+    return episode

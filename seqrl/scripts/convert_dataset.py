@@ -1,0 +1,40 @@
+"""Convert a robomimic HDF5 file to a seqrl store, or a store to such a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqrl.scripts._script import script
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl convert-dataset", description=__doc__)
+    p.add_argument("source", type=Path, help="robomimic HDF5 file, or seqrl store")
+    p.add_argument("target", type=Path, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
+    p.add_argument(
+        "--dones-mean",
+        choices=("terminated", "truncated"),
+        default="terminated",
+        help="what a 1 in 'dones' of a file says (default %(default)s)",
+    )
+    p.add_argument("--overwrite", action="store_true", help="replace the target if it exists")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Convert, and return the exit code."""
+    args = parser().parse_args(argv)
+    from seqrl.data.convert import convert
+
+    number = convert(args.source, args.target, overwrite=args.overwrite, options={"dones_mean": args.dones_mean})
+    print(f"wrote {number} episodes to {args.target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
