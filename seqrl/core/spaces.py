@@ -269,7 +269,7 @@ class ActionCodec:
         return index.reshape(shape).astype(self.dtype)
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
-        """Return policy actions as the environment executes them: clipped to [-1, 1], rounded where it takes integers."""
+        """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
         if self.kind != "continuous":
             return actions.copy()
         is_rounded = np.issubdtype(self.dtype, np.integer)

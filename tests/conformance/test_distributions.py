@@ -58,7 +58,7 @@ def test_gradients_reach_every_parameter(distribution, name, space):
         with pytest.raises(NotImplementedError):
             dist.rsample()
     for value in values:
-        (gradient,) = torch.autograd.grad(value.sum(), parameters)
+        (gradient,) = torch.autograd.grad(value.sum(), parameters, retain_graph=True)
         assert torch.isfinite(gradient).all()
         assert (gradient != 0).any(0).all()
 

@@ -135,8 +135,8 @@ class GaussianSection(Section):
 class DeterministicSection(Section):
     """One action per state. Its log-probability is minus an error, so imitation minimises that error.
 
-    The error is ``l2_weight * |a - b|^2 / 2 + l1_weight * |a - b|_1 + cosine_weight * (1 - cos(a, b))`` of the predicted
-    action a and the demonstrated b, summed over the action's dimensions.
+    The error is ``l2_weight * |a - b|^2 / 2 + l1_weight * |a - b|_1 + cosine_weight * (1 - cos(a, b))`` of the action a
+    of the policy and the demonstrated b, summed over the action's dimensions.
     """
 
     type: Literal["deterministic"] = "deterministic"

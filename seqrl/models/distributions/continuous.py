@@ -206,7 +206,7 @@ class Deterministic(ActionDistribution):
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return the action."""
-        return self.action
+        return self.action.detach()
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the action."""

@@ -61,8 +61,8 @@ def test_dropout_in_the_actor_works_in_training_only(is_residual):
     algo.deserialize(plain.serialize())
     batch = algo.process_batch_for_training(random_batch(box))
     algo.set_train(), plain.set_train()
-    kept = plain.compute_losses(batch).total
-    assert len({float(algo.compute_losses(batch).total) for _ in range(3)} - {float(kept)}) == 3
+    kept = plain.compute_losses(batch).total.item()
+    assert len({algo.compute_losses(batch).total.item() for _ in range(3)} - {kept}) == 3
     algo.set_eval(), plain.set_eval()
     assert torch.equal(algo.compute_losses(batch).total, plain.compute_losses(batch).total)
 
@@ -238,7 +238,7 @@ def test_a_step_that_does_not_log_never_makes_the_host_wait(name, space, memory,
 
 def test_a_compiled_step_can_be_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr(torch, "compile", lambda f: asked.append(f) or f)
+    monkeypatch.setattr(torch, "compile", lambda f, **_: asked.append(f) or f)
     algo = small_algo("actor_critic")
     algo.updater = Updater(algo, is_compiled=True)
     stepped(algo, random_batch(ACTION_SPACES["discrete"]), 1)
