@@ -270,10 +270,10 @@ class ActionCodec:
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
-        if self.kind != "continuous":
-            return actions.copy()
-        is_rounded = np.issubdtype(self.dtype, np.integer)
-        return self.encode(self.decode(actions)) if is_rounded else np.clip(actions, -1.0, 1.0)
+        if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):
+            return self.encode(self.decode(actions))
+        executed: np.ndarray = np.clip(actions, -1.0, 1.0)  # which leaves one-hot and bits as they are
+        return executed
 
     def legal(self, mask: Any, *lead: int) -> np.ndarray:
         """Return an environment's action mask as bool ``(*lead, dim)``: one flag per action of each factor, or per bit.
