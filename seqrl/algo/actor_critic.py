@@ -141,7 +141,9 @@ class ActorCritic(PolicyAlgo, ValueAlgo):
         mask = None if action_mask is None else action_mask.expand(num_samples, *action_mask.shape)
         policy = actor.distribution(repeated, mask)
         actions_KBLGA = policy.rsample() if torch.is_grad_enabled() else policy.sample()
-        return self.values_of(critic(share, actions_KBLGA)).mean(0)
+        # Critics only know what environments execute.
+        executed = actions_KBLGA.clamp(-1.0, 1.0) if self.codec.kind == "continuous" else actions_KBLGA
+        return self.values_of(critic(share, executed)).mean(0)
 
     def _judged(
         self, batch: SeqBatch, state: Tensor, parameters: Tensor

@@ -137,7 +137,9 @@ class BC(PolicyAlgo):
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         """Return the policy's actions at every input."""
         distribution: ActionDistribution = self.actor(hidden, inputs)
-        return distribution.mode() if deterministic else distribution.sample()
+        if deterministic:
+            return distribution.mode()
+        return self.actor.head.for_evaluation(distribution).sample()
 
 
 def _split(state: State) -> tuple[State, State]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.configs.sections.policy import OptimizerSection
-from seqrl.core.schedules import warmup
+from seqrl.configs.sections.run import TrainSection
+from seqrl.core.schedules import cosine_decay, linear_decay, multistep_decay, warmup
 from seqrl.core.tensors import SeqBatch
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ class LossModule(nn.Module):
 
 
 class Updater:
-    """Accumulates gradients, clips them, steps AdamW, then lets the algorithm move what follows the weights.
+    """Accumulates gradients, clips them, steps the optimiser, then lets the algorithm move what follows the weights.
 
     A step whose gradient is not finite changes nothing: the optimiser is told on the device, and the host learns of
     it one step later without waiting.
@@ -47,7 +49,7 @@ class Updater:
         accumulate_batches: Micro-batches whose gradients make one step.
         on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
         is_compiled: Compute the losses through ``torch.compile``.
-        optimizer: Of the networks' parameters; None is AdamW by ``algo.optimizer``.
+        optimizer: Of the networks' parameters; None is the one of ``algo.optimizer``.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Updater:
         section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
         self._algo = algo
         self._section = section
+        self._decay_steps = section.decay_steps or steps_after_warmup(algo.config.train, section)
         self._accelerator = accelerator or make_accelerator(algo.device)
         self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
         self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
@@ -95,11 +98,19 @@ class Updater:
         self._bad = bad if self._bad is None else self._bad | bad
         self._add(losses.stats)
         if is_last:
+            self._set_learning_rate()
             losses.metrics["optim/grad_norm"] = norm = self._clip()
             if self._algo.wants_metrics:
+                rate = self._raw_optimizer.param_groups[0]["lr"]
+                losses.metrics["optim/learning_rate"] = norm.new_full((), rate)
                 losses.metrics.update(self._grad_norms(norm))
             self._update(norm)
         return losses
+
+    def _set_learning_rate(self) -> None:
+        factor = learning_rate_factor(self.num_steps, self._section, self._decay_steps)
+        for group, rate in zip(self._raw_optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
 
     def _clip(self) -> Tensor:
         """Clip the gradient, and return its norm from before."""
@@ -120,10 +131,7 @@ class Updater:
         return norms
 
     def _update(self, norm: Tensor) -> None:
-        """Set the learning rate, step unless something is not finite, and let the algorithm follow."""
-        factor = warmup(self.num_steps, self._section.warmup_steps)
-        for group, rate in zip(self._raw_optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
+        """Step unless something is not finite, and let the algorithm follow."""
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
             bad = ~torch.isfinite(norm)
             if self._accelerator.num_processes == 1 and self._bad is not None:
@@ -194,8 +202,31 @@ def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelera
     )
 
 
+def steps_after_warmup(train: TrainSection, section: OptimizerSection) -> int:
+    """Return how many of a run's gradient steps come after its warm-up, at least 1."""
+    num_steps = max(train.num_epochs - train.start_epoch, 0) * train.steps_per_epoch
+    return max(num_steps - section.warmup_steps, 1)
+
+
+def learning_rate_factor(step: int, section: OptimizerSection, decay_steps: int) -> float:
+    """Return what gradient step ``step`` (the first is 0) multiplies the learning rate by.
+
+    It depends on nothing but the step, so a resumed run goes on as if it had not stopped.
+    """
+    factor = warmup(step, section.warmup_steps)
+    since_warmup = step - section.warmup_steps
+    if section.schedule == "linear":
+        return factor * linear_decay(since_warmup, decay_steps, section.final_factor)
+    if section.schedule == "cosine":
+        return factor * cosine_decay(since_warmup, decay_steps, section.final_factor)
+    return factor * multistep_decay(step, section.milestones, section.milestone_factor)
+
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+
+
 def build_optimizer(nets: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
-    """Return a fused AdamW that decays weight matrices only: no biases, norms or scales.
+    """Return a fused optimiser that decays weight matrices only: no biases, norms or scales.
 
     Nor a parameter whose attribute ``no_weight_decay`` is true.
     """
@@ -205,4 +236,4 @@ def build_optimizer(nets: nn.Module, section: OptimizerSection) -> torch.optim.O
     }
     decayed, plain = ([p for n, p in named if is_plain[n] is wanted] for wanted in (False, True))
     groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)
+    return _OPTIMIZERS[section.method]([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)

@@ -287,9 +287,12 @@ class ActionCodec:
         return index.reshape(shape).astype(self.dtype)
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
-        """Return policy actions as the environment executes them: rounded where it takes integers."""
-        is_rounded = self.kind == "continuous" and np.issubdtype(self.dtype, np.integer)
-        return self.encode(self.decode(actions)) if is_rounded else actions.copy()
+        """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
+        if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):
+            return self.encode(self.decode(actions))
+        if self.kind == "continuous":
+            return np.clip(actions, -self._limit, self._limit).astype(actions.dtype)
+        return actions.copy()
 
     def legal(self, mask: Any, *lead: int) -> np.ndarray:
         """Return an environment's action mask as bool ``(*lead, dim)``: one flag per action of each factor, or per bit.

@@ -25,6 +25,7 @@ class Actor(nn.Module):
         d_hidden: Their width.
         activation: Their activation.
         is_residual: Use residual blocks with norms instead of plain layers.
+        dropout: Share of hidden features dropped in training.
         obs: Observation entries that it reads besides the memory's output, as they are.
         num_policies: G distributions per input, one per discount or per step of a chunk; None for a single one.
     """
@@ -38,6 +39,7 @@ class Actor(nn.Module):
         d_hidden: int = 256,
         activation: str = "leaky_relu",
         is_residual: bool = False,
+        dropout: float = 0.0,
         obs: Mapping[str, ObsSpec] | None = None,
         num_policies: int | None = None,
     ) -> None:
@@ -47,7 +49,8 @@ class Actor(nn.Module):
         self.num_policies = num_policies
         d_input += sum(flat_width(spec) for spec in self.obs.values())
         network = ResidualMLP if is_residual else make_mlp
-        self.mlp = network(d_input, d_hidden, num_layers, (num_policies or 1) * head.num_parameters, activation)
+        d_output = (num_policies or 1) * head.num_parameters
+        self.mlp = network(d_input, d_hidden, num_layers, d_output, activation, dropout)
 
     def forward(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> ActionDistribution:
         """Return the distribution at every input, of shape ``(B, L)``, or ``(B, L, G)`` with several policies."""

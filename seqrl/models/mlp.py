@@ -61,14 +61,22 @@ class Hypersphere(nn.Module):
         return normalize(x, dim=-1)
 
 
-def make_mlp(d_input: int, d_hidden: int, num_layers: int, d_output: int, activation: str) -> nn.Sequential:
-    """Return ``num_layers`` hidden layers of ``d_hidden`` and a linear output."""
+def make_mlp(
+    d_input: int, d_hidden: int, num_layers: int, d_output: int, activation: str, dropout: float = 0.0
+) -> nn.Sequential:
+    """Return ``num_layers`` hidden layers of ``d_hidden``, with dropout after each, and a linear output."""
     layers: list[nn.Module] = []
     width = d_input
     for _ in range(num_layers):
-        layers += [nn.Linear(width, d_hidden), make_activation(activation)]
+        layers += [nn.Linear(width, d_hidden), _with_dropout(activation, dropout)]
         width = d_hidden
     return nn.Sequential(*layers, nn.Linear(width, d_output))
+
+
+def _with_dropout(activation: str, dropout: float) -> nn.Module:
+    """Return an activation and a dropout as one layer, so that weights are named alike with and without it."""
+    module = make_activation(activation)
+    return nn.Sequential(module, nn.Dropout(dropout)) if dropout else module
 
 
 class ResidualMLP(nn.Module):
@@ -80,18 +88,21 @@ class ResidualMLP(nn.Module):
         num_blocks: Blocks.
         d_output: Width of the output.
         activation: Inside the blocks.
+        dropout: After it.
 
     Source: BRO (Nauman et al., 2024, arXiv 2405.16158), figure 2.
     """
 
-    def __init__(self, d_input: int, d_hidden: int, num_blocks: int, d_output: int, activation: str) -> None:
+    def __init__(
+        self, d_input: int, d_hidden: int, num_blocks: int, d_output: int, activation: str, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.input = nn.Linear(d_input, d_hidden)
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.Linear(d_hidden, 2 * d_hidden),
                 nn.LayerNorm(2 * d_hidden),
-                make_activation(activation),
+                _with_dropout(activation, dropout),
                 nn.Linear(2 * d_hidden, d_hidden),
                 nn.LayerNorm(d_hidden),
             )

@@ -100,7 +100,7 @@ def _kernels() -> dict[str, str]:
         if is_gpu
         else "not used: no gradient on a CPU; plain PyTorch instead",
         "mamba-ssm": f"not used: {no_mamba}; plain PyTorch instead" if no_mamba else "used in training",
-        "optimizer": "AdamW, fused",
+        "optimizer": "fused AdamW or Adam",
         "compile": "off",
     }
 

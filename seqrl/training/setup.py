@@ -183,7 +183,7 @@ class ExperimentSetup:
         self._build_environments()
 
     def init_optimizer(self, nets: nn.Module) -> torch.optim.Optimizer:
-        """Return the optimiser of all networks; override it to use another than AdamW by ``algo.optimizer``."""
+        """Return the optimiser of all networks; override it to use another than that of ``algo.optimizer``."""
         return build_optimizer(nets, self.config.algo.optimizer)  # type: ignore[attr-defined]
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -14,14 +15,43 @@ from seqrl.core.registry import DISTRIBUTIONS
 class OptimizerSection(Section):
     """How the weights move."""
 
-    learning_rate: PositiveFloat = Field(1e-4, description="AdamW step size after warm-up.")
-    warmup_steps: NonNegativeInt = Field(500, description="Linear warm-up, in optimiser steps.")
-    weight_decay: NonNegativeFloat = Field(
-        1e-3, description="AdamW decay of weight matrices; biases and norms have none."
+    method: Literal["adamw", "adam"] = Field(
+        "adamw", description="adam adds weight_decay times the weights to the gradient; adamw keeps the two apart."
     )
+    learning_rate: PositiveFloat = Field(1e-4, description="Step size after warm-up.")
+    warmup_steps: NonNegativeInt = Field(500, description="Linear warm-up, in optimiser steps.")
+    schedule: Literal["constant", "linear", "cosine", "multistep"] = Field(
+        "constant", description="Course of the learning rate after warm-up."
+    )
+    decay_steps: PositiveInt | None = Field(
+        None,
+        description="Steps after warm-up in which linear and cosine reach final_factor; null takes all that "
+        "train.num_epochs leaves, so a run that is resumed for longer has another course.",
+    )
+    final_factor: float = Field(
+        0.0, ge=0.0, le=1.0, description="Share of the learning rate at the end of linear and cosine."
+    )
+    milestones: list[PositiveInt] = Field(
+        [], description="Optimiser steps, rising, at which multistep multiplies the learning rate by milestone_factor."
+    )
+    milestone_factor: float = Field(0.1, gt=0.0, le=1.0, description="What multistep multiplies by at each milestone.")
+    weight_decay: NonNegativeFloat = Field(1e-3, description="Decay of weight matrices; biases and norms have none.")
     grad_clip: PositiveFloat | None = Field(
         1.0, description="Largest L2 norm of the gradient; null turns clipping off."
     )
+
+    @model_validator(mode="after")
+    def _fits_the_schedule(self) -> OptimizerSection:
+        if (self.schedule == "multistep") != bool(self.milestones):
+            raise ValueError(
+                f"schedule {self.schedule!r} and milestones {self.milestones} do not fit: multistep needs milestones, "
+                "the others take none"
+            )
+        if any(b <= a for a, b in itertools.pairwise(self.milestones)):
+            raise ValueError(f"milestones must rise, got {self.milestones}")
+        if self.decay_steps is not None and self.schedule not in ("linear", "cosine"):
+            raise ValueError(f"decay_steps is for schedule 'linear' or 'cosine', not {self.schedule!r}")
+        return self
 
 
 class ActorSection(Section):
@@ -31,6 +61,7 @@ class ActorSection(Section):
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
     is_residual: bool = Field(False, description="Residual blocks with norms, inner width 2 d_hidden.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Share of hidden features dropped in training.")
     obs_keys: list[str] = Field([], description="Observation entries that the actor reads besides the memory.")
 
 
@@ -74,19 +105,69 @@ class TanhGaussianSection(Section):
         return self
 
 
+@DISTRIBUTIONS.register_section("gaussian")
+class GaussianSection(Section):
+    """Independent Gaussians, not squashed; what a sample has beyond [-1, 1] is clipped when it is executed."""
+
+    type: Literal["gaussian"] = "gaussian"
+    is_bounded: bool = Field(
+        True, description="Keep the mean in [-1, 1] by a tanh; false leaves it unbounded, for normalised actions."
+    )
+    fixed_std: PositiveFloat | None = Field(
+        None, description="Standard deviation everywhere; null learns one per state."
+    )
+    init_std: PositiveFloat = Field(
+        0.5, description="Learned standard deviation where the network gives 0, as it nearly does at first."
+    )
+    min_std: PositiveFloat = Field(0.01, description="Smallest learned standard deviation; a softplus is added to it.")
+    low_noise_eval: bool = Field(
+        True, description="Where imitation acts by sampling, the standard deviation is 1e-4 instead."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> GaussianSection:
+        if self.init_std <= self.min_std:
+            raise ValueError(f"init_std {self.init_std} must exceed min_std {self.min_std}")
+        return self
+
+
 @DISTRIBUTIONS.register_section("deterministic")
 class DeterministicSection(Section):
-    """One action per state; its log-probability is that of a unit-variance Gaussian, so BC fits it by least squares."""
+    """One action per state. Its log-probability is minus an error, so imitation minimises that error.
+
+    The error is ``l2_weight * |a - b|^2 / 2 + l1_weight * |a - b|_1 + cosine_weight * (1 - cos(a, b))`` of the action a
+    of the policy and the demonstrated b, summed over the action's dimensions.
+    """
 
     type: Literal["deterministic"] = "deterministic"
+    is_bounded: bool = Field(
+        True, description="Keep the action in [-1, 1] by a tanh; false leaves it unbounded, for normalised actions."
+    )
+    l2_weight: NonNegativeFloat = Field(1.0, description="Of half the squared error, summed over dimensions.")
+    l1_weight: NonNegativeFloat = Field(0.0, description="Of the absolute error, summed over dimensions.")
+    cosine_weight: NonNegativeFloat = Field(
+        0.0, description="Of 1 minus the cosine of the angle between the two action vectors."
+    )
+
+    @model_validator(mode="after")
+    def _counts_something(self) -> DeterministicSection:
+        if self.l2_weight == self.l1_weight == self.cosine_weight == 0.0:
+            raise ValueError("l2_weight, l1_weight and cosine_weight are all 0; at least one must be > 0")
+        return self
 
 
 @DISTRIBUTIONS.register_section("gmm")
 class GaussianMixtureSection(Section):
-    """A mixture of squashed Gaussians; for imitation only, as its samples carry no gradient."""
+    """A mixture of Gaussians over the whole action; for imitation only, as its samples carry no gradient."""
 
     type: Literal["gmm"] = "gmm"
     num_modes: PositiveInt = Field(5, description="Gaussians in the mixture.")
+    is_bounded: bool = Field(
+        True, description="Squash samples into [-1, 1] by a tanh; false leaves them unbounded, for normalised actions."
+    )
+    low_noise_eval: bool = Field(
+        True, description="Where imitation acts by sampling, every standard deviation is 1e-4 instead."
+    )
 
 
 @DISTRIBUTIONS.register_section("beta")

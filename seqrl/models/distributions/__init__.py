@@ -1,4 +1,4 @@
-"""Distributions over policy actions: one-hot blocks, bits, or values in [-1, 1], each ``(..., A)`` float32."""
+"""Distributions over policy actions: one-hot blocks, bits, or continuous values, each ``(..., A)`` float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.registry import DISTRIBUTIONS
 from seqrl.core.spaces import ActionCodec
 from seqrl.models.distributions.base import ActionDistribution, DistributionHead
-from seqrl.models.distributions.continuous import Beta, Deterministic, GaussianMixture, TanhGaussian
+from seqrl.models.distributions.continuous import Beta, Deterministic, Gaussian, GaussianMixture, TanhGaussian
 from seqrl.models.distributions.discrete import Bernoulli, Categorical
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Categorical",
     "Deterministic",
     "DistributionHead",
+    "Gaussian",
     "GaussianMixture",
     "TanhGaussian",
     "build_head",

@@ -33,6 +33,10 @@ class ActionDistribution(ABC):
     def entropy(self) -> Float[Tensor, "*lead"]:
         """Return the entropy, or a one-sample estimate of it where there is no closed form."""
 
+    def low_noise(self) -> ActionDistribution:
+        """Return this distribution with hardly any noise around each mode; itself where it has no such form."""
+        return self
+
 
 class DistributionHead(nn.Module, ABC):
     """Turns a vector of parameters into a distribution.
@@ -43,11 +47,13 @@ class DistributionHead(nn.Module, ABC):
     Attributes:
         kinds: Action kinds that it can represent.
         has_rsample: Whether gradients flow through its samples.
+        low_noise_eval: Whether imitation that acts by sampling shall draw from :meth:`ActionDistribution.low_noise`.
         num_parameters: Width of the parameter vector.
     """
 
     kinds: tuple[str, ...]
     has_rsample = True
+    low_noise_eval = False
     num_parameters: int
 
     def __init__(self, codec: ActionCodec) -> None:
@@ -56,3 +62,7 @@ class DistributionHead(nn.Module, ABC):
     @abstractmethod
     def forward(self, parameters: Tensor, action_mask: Tensor | None) -> ActionDistribution:
         """Return the distribution with these parameters ``(..., num_parameters)``."""
+
+    def for_evaluation(self, distribution: ActionDistribution) -> ActionDistribution:
+        """Return what to draw actions from in evaluation; losses always take ``distribution`` itself."""
+        return distribution.low_noise() if self.low_noise_eval else distribution

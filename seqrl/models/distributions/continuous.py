@@ -1,4 +1,4 @@
-"""Distributions over actions in [-1, 1]."""
+"""Distributions over continuous actions: in [-1, 1], or around it where they are not squashed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import cosine_similarity, softplus
 
 from seqrl.core.registry import DISTRIBUTIONS
 from seqrl.core.spaces import ActionCodec
@@ -18,6 +18,10 @@ MAX_ACTION = 0.99
 
 MIN_MIXTURE_STD = 1e-4
 MIN_BETA_SHAPE = 1.0001
+LOG_LOW_NOISE = math.log(1e-4)
+"""Log standard deviation of what acts in evaluation with hardly any noise."""
+
+MIN_ACTION_LENGTH = 1e-3
 
 
 def _log_normal(x: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -90,15 +94,110 @@ class TanhGaussianHead(DistributionHead):
         return TanhGaussian(mean, self.min_log_std + self.half_range * (1 + raw.tanh()))
 
 
-class Deterministic(ActionDistribution):
-    """One action per position."""
+class Gaussian(ActionDistribution):
+    """Independent Gaussians, not squashed: samples may leave [-1, 1].
 
-    def __init__(self, action: Tensor) -> None:
-        self.action = action
+    Args:
+        mean: ``(*lead, A)``.
+        log_std: Likewise.
+    """
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean, log_std
 
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
-        """Return that of a unit-variance Gaussian without its constant: minus half the squared error."""
-        return -0.5 * (action - self.action).square().sum(-1)
+        """Return the log-density, summed over dimensions."""
+        return _log_normal(action, self.mean, self.log_std).sum(-1)
+
+    def rsample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw through which gradients flow."""
+        return self.mean + self.log_std.exp() * torch.randn_like(self.mean)
+
+    @torch.no_grad()
+    def sample(self) -> Float[Tensor, "*lead A"]:
+        """Return a draw."""
+        return self.rsample()
+
+    def mode(self) -> Float[Tensor, "*lead A"]:
+        """Return the mean."""
+        return self.mean
+
+    def entropy(self) -> Float[Tensor, "*lead"]:
+        """Return the sum of the dimensions' entropies."""
+        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def low_noise(self) -> Gaussian:
+        """Return the distribution with a standard deviation of 1e-4."""
+        return Gaussian(self.mean, torch.full_like(self.log_std, LOG_LOW_NOISE))
+
+
+@DISTRIBUTIONS.register("gaussian")
+class GaussianHead(DistributionHead):
+    """Mean per dimension, through a tanh if bounded; then the raw standard deviations, unless they are fixed.
+
+    A learned standard deviation is ``softplus(raw + c) + min_std``, with c such that it is ``init_std`` at 0.
+    """
+
+    kinds = ("continuous",)
+
+    def __init__(
+        self,
+        codec: ActionCodec,
+        *,
+        is_bounded: bool = True,
+        fixed_std: float | None = None,
+        init_std: float = 0.5,
+        min_std: float = 0.01,
+        low_noise_eval: bool = True,
+    ) -> None:
+        super().__init__(codec)
+        self.num_parameters = codec.dim * (2 if fixed_std is None else 1)
+        self.is_bounded = is_bounded
+        self.fixed_std = fixed_std
+        self.min_std = min_std
+        excess = init_std - min_std
+        self.offset = excess + math.log(-math.expm1(-excess))
+        self.low_noise_eval = low_noise_eval
+
+    def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Gaussian:
+        """Return the distribution: means first, then raw standard deviations."""
+        if self.fixed_std is None:
+            mean, raw = parameters.chunk(2, dim=-1)
+            log_std = (softplus(raw + self.offset) + self.min_std).log()
+        else:
+            mean, log_std = parameters, torch.full_like(parameters, math.log(self.fixed_std))
+        return Gaussian(mean.tanh() if self.is_bounded else mean, log_std)
+
+
+class Deterministic(ActionDistribution):
+    """One action per position, whose log-probability is minus a weighted sum of errors.
+
+    Args:
+        action: ``(*lead, A)``.
+        l2_weight: Of half the squared error: with 1 alone, that of a unit-variance Gaussian without its constant.
+        l1_weight: Of the absolute error.
+        cosine_weight: Of 1 minus the cosine of the angle between the action vectors.
+    """
+
+    def __init__(
+        self, action: Tensor, *, l2_weight: float = 1.0, l1_weight: float = 0.0, cosine_weight: float = 0.0
+    ) -> None:
+        self.action = action
+        self._l2, self._l1, self._cosine = l2_weight, l1_weight, cosine_weight
+
+    def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
+        """Return minus the error, squared and absolute errors summed over dimensions.
+
+        The cosine reads lengths below 1e-3 as 1e-3, so that its gradient stays finite.
+        """
+        error = action - self.action
+        log_prob = -0.5 * self._l2 * error.square().sum(-1)
+        if self._l1:
+            log_prob = log_prob - self._l1 * error.abs().sum(-1)
+        if self._cosine:
+            cosine = cosine_similarity(action, self.action, dim=-1, eps=MIN_ACTION_LENGTH)
+            log_prob = log_prob - self._cosine * (1 - cosine)
+        return log_prob
 
     def rsample(self) -> Float[Tensor, "*lead A"]:
         """Return the action, with its gradient."""
@@ -107,7 +206,7 @@ class Deterministic(ActionDistribution):
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return the action."""
-        return self.action
+        return self.action.detach()
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the action."""
@@ -120,39 +219,52 @@ class Deterministic(ActionDistribution):
 
 @DISTRIBUTIONS.register("deterministic")
 class DeterministicHead(DistributionHead):
-    """``tanh`` of the parameters."""
+    """The parameters, through a tanh if bounded; the weights are those of :class:`Deterministic`."""
 
     kinds = ("continuous",)
 
-    def __init__(self, codec: ActionCodec) -> None:
+    def __init__(
+        self,
+        codec: ActionCodec,
+        *,
+        is_bounded: bool = True,
+        l2_weight: float = 1.0,
+        l1_weight: float = 0.0,
+        cosine_weight: float = 0.0,
+    ) -> None:
         super().__init__(codec)
         self.num_parameters = codec.dim
+        self.is_bounded = is_bounded
+        self.weights = {"l2_weight": l2_weight, "l1_weight": l1_weight, "cosine_weight": cosine_weight}
 
     def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Deterministic:
-        """Return the action in [-1, 1]."""
-        return Deterministic(parameters.tanh())
+        """Return the action."""
+        return Deterministic(parameters.tanh() if self.is_bounded else parameters, **self.weights)
 
 
 class GaussianMixture(ActionDistribution):
-    """``tanh(x)``, ``x`` from one of M diagonal Gaussians, each over the whole action.
+    """``x``, or ``tanh(x)`` if squashed, with ``x`` from one of M diagonal Gaussians, each over the whole action.
 
     Args:
         log_weights: ``(*lead, M)``, normalised.
         mean: ``(*lead, M, A)``.
         log_std: ``(*lead, M, A)``.
+        is_squashed: Whether actions are ``tanh(x)``.
     """
 
-    def __init__(self, log_weights: Tensor, mean: Tensor, log_std: Tensor) -> None:
+    def __init__(self, log_weights: Tensor, mean: Tensor, log_std: Tensor, *, is_squashed: bool = True) -> None:
         self.log_weights, self.mean, self.log_std = log_weights, mean, log_std
+        self.is_squashed = is_squashed
 
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
         """Return the log-density."""
-        return self._log_prob_before_tanh(action.clamp(-MAX_ACTION, MAX_ACTION).atanh())
+        return self._log_prob_of(action.clamp(-MAX_ACTION, MAX_ACTION).atanh() if self.is_squashed else action)
 
-    def _log_prob_before_tanh(self, x: Tensor) -> Tensor:
+    def _log_prob_of(self, x: Tensor) -> Tensor:
+        """Return the log-density of the action that ``x`` makes."""
         of_modes = _log_normal(x.unsqueeze(-2), self.mean, self.log_std).sum(-1)
-        log_prob: Tensor = torch.logsumexp(self.log_weights + of_modes, dim=-1) - _log_tanh_slope(x).sum(-1)
-        return log_prob
+        log_prob: Tensor = torch.logsumexp(self.log_weights + of_modes, dim=-1)
+        return log_prob - _log_tanh_slope(x).sum(-1) if self.is_squashed else log_prob
 
     def rsample(self) -> Float[Tensor, "*lead A"]:
         """Refuse: the choice of a mode has no gradient.
@@ -165,7 +277,10 @@ class GaussianMixture(ActionDistribution):
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw."""
-        return self._draw().tanh()
+        return self._action_of(self._draw())
+
+    def _action_of(self, x: Tensor) -> Tensor:
+        return x.tanh() if self.is_squashed else x
 
     def _draw(self) -> Tensor:
         noisy = self.log_weights - torch.empty_like(self.log_weights).exponential_().log()
@@ -177,26 +292,35 @@ class GaussianMixture(ActionDistribution):
         return self.mean.gather(-2, chosen).squeeze(-2), self.log_std.gather(-2, chosen).squeeze(-2)
 
     def mode(self) -> Float[Tensor, "*lead A"]:
-        """Return ``tanh`` of the mean of the Gaussian with the largest weight."""
-        return self._of_mode(self.log_weights.argmax(-1))[0].tanh()
+        """Return the action at the mean of the Gaussian with the largest weight."""
+        return self._action_of(self._of_mode(self.log_weights.argmax(-1))[0])
 
     def entropy(self) -> Float[Tensor, "*lead"]:
         """Return a one-sample estimate, whose gradient is not that of the entropy."""
         with torch.no_grad():
             x = self._draw()
-        return -self._log_prob_before_tanh(x)
+        return -self._log_prob_of(x)
+
+    def low_noise(self) -> GaussianMixture:
+        """Return the mixture with standard deviations of 1e-4, before the tanh if there is one."""
+        log_std = torch.full_like(self.log_std, LOG_LOW_NOISE)
+        return GaussianMixture(self.log_weights, self.mean, log_std, is_squashed=self.is_squashed)
 
 
 @DISTRIBUTIONS.register("gmm")
 class GaussianMixtureHead(DistributionHead):
-    """Weights, means and standard deviations (softplus, at least 1e-4) of a mixture of squashed Gaussians."""
+    """Weights, means and standard deviations (softplus, at least 1e-4) of a mixture; squashed if bounded."""
 
     kinds = ("continuous",)
     has_rsample = False
 
-    def __init__(self, codec: ActionCodec, *, num_modes: int = 5) -> None:
+    def __init__(
+        self, codec: ActionCodec, *, num_modes: int = 5, is_bounded: bool = True, low_noise_eval: bool = True
+    ) -> None:
         super().__init__(codec)
         self.num_modes = num_modes
+        self.is_bounded = is_bounded
+        self.low_noise_eval = low_noise_eval
         self.num_parameters = num_modes * (1 + 2 * codec.dim)
 
     def forward(self, parameters: Tensor, action_mask: Tensor | None) -> GaussianMixture:
@@ -204,7 +328,8 @@ class GaussianMixtureHead(DistributionHead):
         num = (self.num_parameters - self.num_modes) // 2
         logits, mean, raw = parameters.split((self.num_modes, num, num), dim=-1)
         mean, raw = (x.unflatten(-1, (self.num_modes, -1)) for x in (mean, raw))
-        return GaussianMixture(logits.log_softmax(-1), mean, (softplus(raw) + MIN_MIXTURE_STD).log())
+        log_std = (softplus(raw) + MIN_MIXTURE_STD).log()
+        return GaussianMixture(logits.log_softmax(-1), mean, log_std, is_squashed=self.is_bounded)
 
 
 class Beta(ActionDistribution):

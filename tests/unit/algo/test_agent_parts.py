@@ -38,7 +38,36 @@ def test_a_mixture_is_for_imitation_only(name):
         assert np.isfinite(stepped(algo, random_batch(box))["Loss"])
 
 
-@pytest.mark.parametrize("distribution", ["beta", "deterministic", "tanh_gaussian"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_critics_judge_actions_as_they_are_executed(name):
+    """Samples of a Gaussian may leave [-1, 1], but no critic learns what would lie there."""
+    box = ACTION_SPACES["box"]
+    wide = {"type": "gaussian", "is_bounded": False, "fixed_std": 3.0}
+    algo = small_algo(name, action_space=box, distribution=wide, online_coeff=1.0)
+    seen = []
+    for critic in (algo.critic, algo.target_critic):
+        critic.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1].detach()))
+    stepped(algo, random_batch(box))
+    assert len(seen) >= 3
+    assert max(actions.abs().max() for actions in seen) == 1.0
+
+
+@pytest.mark.parametrize("is_residual", [False, True])
+def test_dropout_in_the_actor_works_in_training_only(is_residual):
+    box = ACTION_SPACES["box"]
+    sizes = {"is_residual": is_residual, "d_hidden": 32}
+    plain, algo = (small_algo("bc", "gru", box, actor={**sizes, "dropout": p}) for p in (0.0, 0.5))
+    assert plain.serialize().keys() == algo.serialize().keys()
+    algo.deserialize(plain.serialize())
+    batch = algo.process_batch_for_training(random_batch(box))
+    algo.set_train(), plain.set_train()
+    kept = plain.compute_losses(batch).total.item()
+    assert len({algo.compute_losses(batch).total.item() for _ in range(3)} - {kept}) == 3
+    algo.set_eval(), plain.set_eval()
+    assert torch.equal(algo.compute_losses(batch).total, plain.compute_losses(batch).total)
+
+
+@pytest.mark.parametrize("distribution", ["beta", "deterministic", "gaussian", "tanh_gaussian"])
 @pytest.mark.parametrize("name", AGENTS)
 def test_continuous_policies_with_both_losses(name, distribution):
     box = ACTION_SPACES["box"]
@@ -164,7 +193,7 @@ def test_logging_steps_bring_all_metrics(name):
     expected = {
         "loss/critic", "loss/actor_offline", "target/min", "target/max", "target/mean", "filter/share", "filter/q10",
         "filter/q50", "filter/q90", "policy/entropy", "data/padded_share", "optim/grad_norm", "optim/grad_norm_trunk",
-        "optim/grad_norm_actor", "optim/grad_norm_critic",
+        "optim/grad_norm_actor", "optim/grad_norm_critic", "optim/learning_rate",
     }  # fmt: skip
     assert expected <= set(info)
     assert info["target/min"] <= info["target/mean"] <= info["target/max"]
@@ -209,7 +238,7 @@ def test_a_step_that_does_not_log_never_makes_the_host_wait(name, space, memory,
 
 def test_a_compiled_step_can_be_asked_for(monkeypatch):
     asked = []
-    monkeypatch.setattr(torch, "compile", lambda f: asked.append(f) or f)
+    monkeypatch.setattr(torch, "compile", lambda f, **_: asked.append(f) or f)
     algo = small_algo("actor_critic")
     algo.updater = Updater(algo, is_compiled=True)
     stepped(algo, random_batch(ACTION_SPACES["discrete"]), 1)

@@ -291,6 +291,16 @@ def test_integer_box_rounds_to_every_integer():
     assert codec.decode(np.array([0.04], np.float32)).tolist() == [2]
 
 
+def test_executed_actions_are_clipped_and_rounded_as_the_environment_does():
+    outside = np.array([[-1.5, 0.25], [0.5, 7.0]], np.float32)
+    plain = ActionCodec(spaces.Box(-2.0, 6.0, (2,)))
+    assert plain.executed(outside).tolist() == [[-1.0, 0.25], [0.5, 1.0]]
+    np.testing.assert_allclose(plain.executed(outside), plain.encode(plain.decode(outside)), atol=1e-6)
+    assert ActionCodec(spaces.Box(-2, 2, (2,), np.int32)).executed(outside).tolist() == [[-1.0, 0.0], [0.5, 1.0]]
+    one_hot = np.eye(3, dtype=np.float32)
+    assert ActionCodec(spaces.Discrete(3)).executed(one_hot).tolist() == one_hot.tolist()
+
+
 def test_uint8_box_round_trips_all_values():
     codec = ActionCodec(spaces.Box(0, 255, (1,), np.uint8))
     actions = np.arange(256, dtype=np.uint8)[:, None]

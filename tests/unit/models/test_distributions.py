@@ -335,7 +335,7 @@ def test_auto_follows_the_action_space(codec, kind, width):
     [
         ("tanh_gaussian", "discrete", "auto, categorical"),
         ("deterministic", "multi_binary", "auto, bernoulli"),
-        ("categorical", "box", "auto, beta, deterministic, gmm, tanh_gaussian"),
+        ("categorical", "box", "auto, beta, deterministic, gaussian, gmm, tanh_gaussian"),
         ("bernoulli", "multi_discrete", "auto, categorical"),
     ],
 )
