@@ -7,8 +7,10 @@ import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import h5py
+import numpy as np
 
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
@@ -19,7 +21,8 @@ def write_robomimic(path: Path, info: StoreInfo, trajectories: Iterable[Trajecto
     """Write trajectories as ``data/demo_0``, ``data/demo_1``, ... and return their number.
 
     ``dones`` holds *terminated*; a dataset ``truncated`` beside it holds the time limits. The file appears under its
-    name only when it is whole.
+    name only when it is whole, and HDF5 1.10 or later reads it. Everything in it has a checksum, which HDF5 compares
+    by itself when the file is read.
 
     Args:
         path: File to write; an existing one is replaced.
@@ -29,7 +32,7 @@ def write_robomimic(path: Path, info: StoreInfo, trajectories: Iterable[Trajecto
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with h5py.File(temporary, "w") as file:
+        with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
             count = _write(file, info, trajectories)
         os.replace(temporary, path)
     finally:
@@ -48,28 +51,34 @@ def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory])
         demo.attrs["num_samples"] = len(trajectory)
         demo.attrs["env_name"] = trajectory.env_name
         for key, values in trajectory.obs.items():
-            demo[f"obs/{key}"] = values[:-1]
-            demo[f"next_obs/{key}"] = values[1:]
-        demo["actions"] = trajectory.actions
-        demo["rewards"] = trajectory.rewards
-        demo["dones"] = trajectory.terminated.astype("int64")
-        demo["truncated"] = trajectory.truncated.astype("int64")
+            _put(demo, f"obs/{key}", values[:-1])
+            _put(demo, f"next_obs/{key}", values[1:])
+        _put(demo, "actions", trajectory.actions)
+        _put(demo, "rewards", trajectory.rewards)
+        _put(demo, "dones", trajectory.terminated.astype("int64"))
+        _put(demo, "truncated", trajectory.truncated.astype("int64"))
         _write_extras(demo, trajectory)
         total += len(trajectory)
     data.attrs["total"] = total
     for key, names in info.filters.items():
-        file[f"mask/{key}"] = [name.encode() for name in names]
+        _put(file, f"mask/{key}", np.array([name.encode() for name in names], "S"))
     return count
 
 
 def _write_extras(demo: h5py.Group, trajectory: Trajectory) -> None:
     """Write what robomimic has no place for, where there is any."""
     for key, values in trajectory.goal.items():
-        demo[f"goal/{key}"] = values
+        _put(demo, f"goal/{key}", values)
     if trajectory.action_mask is not None:
-        demo["action_mask"] = trajectory.action_mask
+        _put(demo, "action_mask", trajectory.action_mask)
     if trajectory.start_step:
         demo.attrs["start_step"] = trajectory.start_step
         demo.attrs["prev_reward"] = trajectory.prev_reward
         if trajectory.prev_action is not None:
-            demo["prev_action"] = trajectory.prev_action
+            _put(demo, "prev_action", np.asarray(trajectory.prev_action))
+
+
+def _put(group: h5py.Group, name: str, values: np.ndarray) -> None:
+    """Write a dataset; one without values, or of a single number, has no room for a checksum."""
+    options: dict[str, Any] = {"fletcher32": True} if values.ndim and values.size else {}
+    group.create_dataset(name, data=values, **options)
