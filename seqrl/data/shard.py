@@ -166,6 +166,8 @@ class ShardReader:
                 text = file.read()
         except FileNotFoundError as error:
             raise ShardGoneError(self.path) from error
+        except OSError as error:
+            raise DataError(f"{self.path / _LOG}: not readable ({error})") from error
         whole = text[: text.rfind(b"\n") + 1]
         entries = [self._parse(line) for line in whole.splitlines()]
         if entries:

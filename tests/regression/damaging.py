@@ -144,7 +144,14 @@ def _content(store: Store, ignore: tuple[str, ...]) -> list[int]:
     found = [digest(info)]
     for n, t in enumerate(store.trajectories()):
         columns = {**t.obs, **t.goal, "mask": t.action_mask if t.action_mask is not None else np.zeros(0)}
-        numbers = [t.prev_action, t.prev_reward, t.start_step, store.total_reward[n], t.env_name, store.names[n]]
+        numbers = [
+            np.asarray(t.prev_action),
+            t.prev_reward,
+            t.start_step,
+            store.total_reward[n],
+            t.env_name,
+            store.names[n],
+        ]
         arrays = [t.actions, t.rewards, t.terminated, t.truncated]
         found.append(digest(*arrays, *numbers, *(x for k in sorted(columns) for x in (k, columns[k]))))
     for n in range(len(store)):
@@ -215,36 +222,55 @@ def foreign_contents(marker: Path) -> dict[str, bytes]:
     }
 
 
+WAYS = (
+    "flip",
+    "flip",
+    "flip",
+    "truncate",
+    "overwrite",
+    "zero",
+    "insert",
+    "cut",
+    "foreign",
+    "foreign",
+    "gone",
+    "folder",
+)
+
+
 def damage_bytes(file: Path, rng: np.random.Generator, contents: dict[str, bytes]) -> str:
     """Damage a file as disks, transfers and mistaken hands do, and return how."""
-    data = bytearray(file.read_bytes())
+    how = str(rng.choice(WAYS))
+    if how in ("gone", "folder"):
+        file.unlink()
+        if how == "folder":
+            file.mkdir()
+    elif how == "foreign":
+        how = str(rng.choice(sorted(contents)))
+        file.write_bytes(contents[how])
+    else:
+        file.write_bytes(_damaged(bytearray(file.read_bytes()), how, rng))
+    return how
+
+
+def _damaged(data: bytearray, how: str, rng: np.random.Generator) -> bytearray:
     n = len(data)
-    how = str(rng.choice(["flip", "flip", "flip", "truncate", "overwrite", "zero", "insert", "cut", "foreign", "gone"]))
     a = int(rng.integers(0, max(n, 1)))
-    b = min(n, a + int(rng.integers(1, 64)))
-    if how == "flip":
+    b = min(n, a + int(rng.integers(1, int(rng.choice([64, 2000])))))
+    if how == "flip" and n:
         for _ in range(int(rng.choice([1, 1, 1, 3, 20]))):
-            if n:
-                data[int(rng.integers(0, n))] ^= 1 << int(rng.integers(0, 8))
+            data[int(rng.integers(0, n))] ^= 1 << int(rng.integers(0, 8))
     elif how == "truncate":
         del data[a:]
-    elif how in ("overwrite", "zero"):
-        data[a:b] = rng.bytes(b - a) if how == "overwrite" else bytes(b - a)
+    elif how == "overwrite":
+        data[a:b] = rng.bytes(b - a)
+    elif how == "zero":
+        data[a:b] = bytes(b - a)
     elif how == "insert":
         data[a:a] = rng.bytes(int(rng.integers(1, 64)))
     elif how == "cut":
         del data[a:b]
-    elif how == "foreign":
-        how = str(rng.choice(sorted(contents)))
-        data = bytearray(contents[how])
-    if how == "gone":
-        file.unlink()
-        if rng.random() < 0.3:
-            file.mkdir()
-            how = "a folder"
-    else:
-        file.write_bytes(data)
-    return how
+    return data
 
 
 BAD_VALUES: list[Any] = [None, True, -1, 0, 2**70, 1e308, "", "text", "\ud800", "a\0b", [], [[]], {}, {"a": {"b": []}}]
@@ -399,7 +425,7 @@ class Case:
     def _edited_json(self, good: Path, folder: Path) -> tuple[Any, Path, str]:
         path = shutil.copytree(good / "store", folder / "store")
         unseal(path)
-        files = [f for f in sorted(path.rglob("*.json"))]
+        files = sorted(path.rglob("*.json"))
         file = files[int(self.rng.integers(0, len(files)))]
         return read_store, path, f"{file.name}: {damage_json(file, self.rng)}"
 
@@ -468,6 +494,12 @@ def outcome(case: Case, wanted: dict[str, list[int]], marker: Path) -> str:
     return "executed code" if marker.exists() else result
 
 
+def say(line: dict[str, Any]) -> None:
+    """Write a line of JSON that is there even if the process ends in the next instant."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
 def main(folder: Path, first: int, end: int) -> None:
     """Run the cases from ``first`` to before ``end``."""
     import logging
@@ -485,12 +517,12 @@ def main(folder: Path, first: int, end: int) -> None:
         place = folder / f"case_{number}"
         place.mkdir()
         os.environ["SEQRL_CACHE_DIR"] = str(place / "cache")
-        print(json.dumps({"case": number}), flush=True)
+        say({"case": number})
         case = Case(number, good, place)
         faulthandler.dump_traceback_later(SECONDS_PER_CASE, exit=True)  # also where a C library hangs
         result = outcome(case, wanted, place / "executed")
         faulthandler.cancel_dump_traceback_later()
-        print(json.dumps({"kind": case.kind, "damage": case.damage, "outcome": result}), flush=True)
+        say({"kind": case.kind, "damage": case.damage, "outcome": result})
         shutil.rmtree(place, ignore_errors=True)
 
 

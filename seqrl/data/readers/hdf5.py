@@ -81,13 +81,13 @@ def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean
 
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
-    if "data" not in file:
+    if not _has(file, "data"):
         raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}")
-    names = sorted(file["data"], key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)])
+    names = sorted(_names(file["data"]), key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)])
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episode")
     for name in names:
-        missing = [k for k in ("obs", "actions") if k not in file["data"][name]]
+        missing = [k for k in ("obs", "actions") if not _has(file["data"][name], k)]
         if missing:
             raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}")
     return names
@@ -106,21 +106,23 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         action_space = infer_action_space(np.concatenate([_numbers(data[n]["actions"]) for n in names]))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
+    masks = file["mask"] if _has(file, "mask") else {}
     return StoreInfo(
         observation_space=_observation_space(first) if observation is None else space_from_json(observation),
         action_space=action_space,
         env_id=env_args.get("env_name"),
         env_kwargs=env_args.get("env_kwargs") or {},
         spaces_are_known=observation is not None and action is not None,
-        has_next_obs=all("next_obs" in data[n] for n in names),
-        filters={k: [_text(n) for n in _content(v, "SUO")] for k, v in file.get("mask", {}).items()},
+        has_next_obs=all(_has(data[n], "next_obs") for n in names),
+        filters={k: [_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )
 
 
 def _masked_actions(demo: h5py.Group) -> int:
     """Return the width of an episode's action mask; 0 if there is none."""
-    mask = demo.get(MASK_KEY, demo["obs"].get(MASK_KEY))
+    group = demo if _has(demo, MASK_KEY) else demo["obs"]
+    mask = group[MASK_KEY] if _has(group, MASK_KEY) else None
     return int(mask.shape[-1]) if isinstance(mask, h5py.Dataset) and mask.ndim > 1 else 0
 
 
@@ -140,9 +142,9 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
     obs = {k: _numbers(v) for k, v in _datasets(demo["obs"]).items()}
     actions = _numbers(demo["actions"])
     steps = len(actions)
-    rewards = _numbers(demo["rewards"]) if "rewards" in demo else np.zeros(steps, np.float32)
+    rewards = _numbers(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
-    after = {k: _numbers(v) for k, v in _datasets(demo["next_obs"]).items()} if "next_obs" in demo else None
+    after = {k: _numbers(v) for k, v in _datasets(demo["next_obs"]).items()} if _has(demo, "next_obs") else None
     expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
     wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
     if wrong or (after is not None and after.keys() != obs.keys()):
@@ -158,19 +160,19 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         rewards=rewards.astype(np.float32),
         terminated=terminated,
         truncated=truncated,
-        env_name=_text(demo.attrs.get("env_name", info.env_id or "")),
-        start_step=int(demo.attrs.get("start_step", 0)),
-        prev_action=_numbers(demo["prev_action"]) if "prev_action" in demo else None,
-        prev_reward=float(demo.attrs.get("prev_reward", 0.0)),
-        goal={k: _numbers(v) for k, v in _datasets(demo["goal"]).items()} if "goal" in demo else {},
-        action_mask=_numbers(demo["action_mask"]) if "action_mask" in demo else None,
+        env_name=_text(_attribute(demo, "env_name", info.env_id or "")),
+        start_step=int(_attribute(demo, "start_step", 0)),
+        prev_action=_numbers(demo["prev_action"]) if _has(demo, "prev_action") else None,
+        prev_reward=float(_attribute(demo, "prev_reward", 0.0)),
+        goal={k: _numbers(v) for k, v in _datasets(demo["goal"]).items()} if _has(demo, "goal") else {},
+        action_mask=_numbers(demo["action_mask"]) if _has(demo, "action_mask") else None,
     )
 
 
 def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
-    dones = _numbers(demo["dones"]).astype(bool) if "dones" in demo else np.zeros(steps, bool)
-    if "truncated" in demo:
+    dones = _numbers(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
+    if _has(demo, "truncated"):
         return dones, _numbers(demo["truncated"]).astype(bool)
     if len(dones) != steps:
         return dones, dones
@@ -180,6 +182,26 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
     terminated[-1:] = dones[-1:] if dones_mean == "terminated" else False
     truncated[-1:] = ~terminated[-1:]
     return terminated, truncated
+
+
+def _names(group: Any) -> list[str]:
+    """Return what a group lists.
+
+    Raises:
+        DataError: If it is none.
+    """
+    if not isinstance(group, h5py.Group):
+        raise DataError(f"{group.name} is a dataset, not a group")
+    return list(group)
+
+
+def _has(group: Any, name: str) -> bool:
+    """Tell whether a group lists a name; h5py's ``in`` and ``get`` take what is there, but damaged, for absent."""
+    return name in _names(group)
+
+
+def _attribute(item: h5py.Group, name: str, default: Any) -> Any:
+    return item.attrs[name] if name in item.attrs else default  # noqa: SIM401  (as above)
 
 
 def _numbers(item: Any) -> np.ndarray:
@@ -205,6 +227,7 @@ def _content(item: Any, kinds: str) -> np.ndarray:
 
 def _datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
     """Return name -> dataset, nested names joined by ``/``."""
+    _names(group)
     found: dict[str, h5py.Dataset] = {}
     level: dict[str, h5py.Group] = {"": group}
     for _ in range(_MOST_DEPTH):
