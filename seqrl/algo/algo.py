@@ -273,15 +273,15 @@ class Algo(ABC):
         """Load what :meth:`serialize` gave.
 
         Raises:
-            CheckpointError: That names the weights which are missing, left over, or of another shape.
+            CheckpointError: That names the weights which are missing, left over, or of another shape or dtype.
         """
         own = self.nets.state_dict()
         wrong = [f"{k} is missing" for k in own.keys() - weights.keys()]
         wrong += [f"{k} is unknown" for k in weights.keys() - own.keys()]
         wrong += [
-            f"{k} is {tuple(weights[k].shape)}, not {tuple(v.shape)}"
+            f"{k} is {weights[k].dtype} {tuple(weights[k].shape)}, not {v.dtype} {tuple(v.shape)}"
             for k, v in own.items()
-            if k in weights and weights[k].shape != v.shape
+            if k in weights and (weights[k].shape, weights[k].dtype) != (v.shape, v.dtype)
         ]
         if wrong:
             raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryE
 from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
+from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.version import __version__
 
@@ -54,7 +54,7 @@ class Checkpoint:
     def json(self, name: str) -> Any:
         """Return the content of a JSON file of the checkpoint."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return parse_json((self.path / name).read_bytes())
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.path / name}: not readable ({error})") from error
 
@@ -127,7 +127,7 @@ def save_checkpoint(
             "metrics": dict(metrics or {}),
             "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
         }
-        write_json(folder / _CARD, card)
+        write_json(folder / _CARD, sealed(card))
 
 
 def write_pointer(path: Path, name: str) -> None:
@@ -183,6 +183,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     card = Checkpoint(folder, {}).json_object(_CARD)
     if (version := card.get("format_version")) != FORMAT_VERSION:
         raise CheckpointError(f"{folder / _CARD}: checkpoint format {version!r}; this seqrl reads {FORMAT_VERSION}")
+    try:
+        card = unsealed(card)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / _CARD}: {error}") from error
     files = card.get("files")
     needed = {"config.json", "spaces.json", _MODEL}
     if not isinstance(files, dict) or not needed <= files.keys():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from seqrl.configs.building import build_section
-from seqrl.configs.overrides import refuse_constant
 from seqrl.configs.section import Section
 from seqrl.configs.sections.run import (
     CollectSection,
@@ -22,6 +20,7 @@ from seqrl.configs.sections.run import (
 )
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.registry import Registry
+from seqrl.core.strict_json import parse_json
 
 FORMAT_VERSION = 1
 
@@ -112,7 +111,7 @@ def read_config_values(path: str) -> dict[str, Any]:
             f"{path}: no such file{did_you_mean(path, legal) or ';'} packaged templates: {', '.join(legal)}"
         )
     try:
-        values = json.loads(text, parse_constant=refuse_constant)
+        values = parse_json(text)
     except ValueError as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
     if not isinstance(values, dict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.strict_json import parse_json
 
 
 def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[str]:
@@ -31,18 +31,9 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
 
 def _parse(raw: str) -> Any:
     try:
-        return json.loads(raw, parse_constant=refuse_constant)
+        return parse_json(raw)
     except ValueError:
         return raw
-
-
-def refuse_constant(name: str) -> None:
-    """Refuse NaN and infinities, which Python's JSON reader would take and no JSON file can hold.
-
-    Raises:
-        ValueError: Always.
-    """
-    raise ValueError(f"{name} is not JSON")
 
 
 def _descend(node: Any, keys: list[str], text: str) -> Any:

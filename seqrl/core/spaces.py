@@ -23,6 +23,9 @@ GOAL_PREFIX = "goal/"
 
 ActionKind = Literal["categorical", "binary", "continuous"]
 
+MOST_INFERRED = 2**20
+"""Discrete actions that numbers alone may imply; more are damage, or no indices."""
+
 
 # ------------------------------------------------------------------------------------------------ JSON
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
     """
     try:
         return _space_from_json(value)
-    except (KeyError, TypeError, ValueError, OverflowError, AssertionError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError, AttributeError, MemoryError) as error:
         raise DataError(f"not the JSON of a space ({error!r}): {str(value)[:200]}") from error
 
 
@@ -341,11 +344,12 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     means Discrete.
 
     Raises:
-        DataError: If integers are negative, or the dtype says nothing.
+        DataError: If integers are negative or huge, or the dtype says nothing.
     """
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
-        if actions.min(initial=0) < 0:
-            raise DataError(f"integer actions reach {actions.min()}, but a Discrete action is at least 0")
+        if actions.min(initial=0) < 0 or actions.max(initial=0) >= MOST_INFERRED:
+            reached = [int(actions.min()), int(actions.max())]
+            raise DataError(f"integer actions reach {reached}, but a Discrete action is from 0 to {MOST_INFERRED - 1}")
         return spaces.Discrete(int(actions.max()) + 1)
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(

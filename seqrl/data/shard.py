@@ -15,7 +15,7 @@ import sys
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -24,20 +24,21 @@ import numpy as np
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import FileLock, is_locked, write_atomic, write_json
+from seqrl.core.strict_json import parse_json
 from seqrl.core.types import Trajectory
 
 Schema = dict[str, tuple[str, tuple[int, ...]]]
 """Column name -> (dtype, shape of one row)."""
 
-INDEX_DTYPE = np.dtype(
-    [("row", "i8"), ("length", "i8"), ("start_step", "i8"), ("total_reward", "f8"), ("crc", "i8")], align=True
-)
+INDEX_DTYPE = np.dtype([("row", "i8"), ("length", "i8"), ("start_step", "i8"), ("total_reward", "f8")], align=True)
 """The numbers of one line of the log, which stands for one whole trajectory: its first row in every column; T (it
-occupies T + 1 rows); steps of the episode before it; sum of its rewards; CRC-32 of its rows, columns in alphabetical
-order."""
+occupies T + 1 rows); steps of the episode before it; sum of its rewards."""
 
 _LOG, _LOCK, _GONE = "commits.jsonl", "lock", ".evicted_"
 _MAKING_S = 60.0
+_CHECK = b', "check": '
+_JOINED = -1
+"""Stands for the checksums of all columns but the last where a log of an earlier version has one for all together."""
 
 
 class ShardGoneError(DataError):
@@ -85,11 +86,11 @@ class ShardWriter:
 
     def append(self, trajectory: Trajectory, columns: dict[str, np.ndarray], name: str) -> None:
         """Write the columns, then the log line: a reader sees all of the trajectory or nothing."""
-        crc = 0
+        crcs = []
         for key, values in columns.items():
             payload = values.tobytes()
             self._files[key].write(payload)
-            crc = zlib.crc32(payload, crc)
+            crcs.append(column_crc(key, values))
             self.num_bytes += len(payload)
         for file in self._files.values():
             file.flush()
@@ -100,12 +101,12 @@ class ShardWriter:
             "env_name": trajectory.env_name,
             "name": name,
             "total_reward": trajectory.total_reward,
-            "crc": crc,
+            "crcs": crcs,
         }
         self._rows += len(trajectory) + 1
         self.num_trajectories += 1
         self.num_transitions += len(trajectory)
-        line = json.dumps(commit).encode() + b"\n"
+        line = _checked_line(commit)
         self.num_bytes += len(line)
         self._log.write(line)
         self._log.flush()
@@ -134,6 +135,9 @@ class ShardReader:
 
     Attributes:
         index: ``(N,)`` of :data:`INDEX_DTYPE`, one entry per trajectory.
+        crcs: ``(N, C)`` int64, checksums of the rows of each trajectory, columns in alphabetical order.
+        is_verified: ``(N, C)`` bool, whether they have been compared with the rows.
+        columns: C names in alphabetical order.
         env_names: Task of each trajectory.
         names: Name of each trajectory in the file it came from, or empty.
 
@@ -145,7 +149,10 @@ class ShardReader:
         self.path = path
         self.schema = _read_schema(path / "schema.json")
         self.row_bytes = sum(int(np.dtype(d).itemsize * np.prod(s, dtype=np.int64)) for d, s in self.schema.values())
+        self.columns = sorted(self.schema)
         self.index = np.zeros(0, INDEX_DTYPE)
+        self.crcs = np.zeros((0, len(self.columns)), np.int64)
+        self.is_verified = np.zeros((0, len(self.columns)), bool)
         self.env_names: list[str] = []
         self.names: list[str] = []
         self._log_position = 0
@@ -159,31 +166,33 @@ class ShardReader:
                 text = file.read()
         except FileNotFoundError as error:
             raise ShardGoneError(self.path) from error
+        except OSError as error:
+            raise DataError(f"{self.path / _LOG}: not readable ({error})") from error
         whole = text[: text.rfind(b"\n") + 1]
         entries = [self._parse(line) for line in whole.splitlines()]
         if entries:
-            self.index = np.concatenate([self.index, np.array(entries, INDEX_DTYPE)])
+            numbers, crcs = zip(*entries, strict=True)
+            self.index = np.concatenate([self.index, np.array(list(numbers), INDEX_DTYPE)])
+            self.crcs = np.concatenate([self.crcs, np.array(crcs, np.int64)])
+            self.is_verified = np.concatenate([self.is_verified, np.zeros((len(entries), len(self.columns)), bool)])
         self._log_position += len(whole)
         return len(entries)
 
-    def _parse(self, line: bytes) -> tuple[Any, ...]:
-        """Return the numbers of a line, and remember its names."""
+    def _parse(self, line: bytes) -> tuple[tuple[Any, ...], list[int]]:
+        """Return the numbers and the checksums of a line, and remember its names."""
         try:
-            commit = json.loads(line)
-            env_name, name = commit.pop("env_name"), commit.pop("name")
-            entry = tuple(commit.pop(key) for key in INDEX_DTYPE.names or ())
-            if commit:
-                raise ValueError(f"unknown entry {min(commit)!r}")
+            env_name, name, entry, crcs = _parse_commit(line, len(self.columns))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(f"{self.path / _LOG}: damaged line {line[:80]!r} ({error})") from error
-        row, length, start_step, total_reward, crc = entry
-        typed = all(type(n) is int for n in (row, length, start_step, crc)) and type(total_reward) in (int, float)
+        row, length, start_step, total_reward = entry
+        typed = all(type(n) is int and n < 2**40 for n in (row, length, start_step))
+        typed = typed and type(total_reward) in (int, float) and all(type(c) is int and c < 2**32 for c in crcs)
         texts = isinstance(env_name, str) and isinstance(name, str)
         if not (typed and texts) or length < 1 or row < 0 or start_step < 0:
             raise DataError(f"{self.path / _LOG}: impossible line {line[:80]!r}")
         self.env_names.append(sys.intern(env_name))
         self.names.append(sys.intern(name))
-        return entry
+        return entry, crcs
 
     @property
     def num_rows(self) -> int:
@@ -226,20 +235,49 @@ class ShardReader:
             if not self.path.exists():
                 raise ShardGoneError(self.path) from error
             raise DataError(f"{file}: is missing from its shard") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{file}: shorter than its {self.num_rows} committed rows, or unreadable ({error})"
             ) from error
         return np.asarray(array)
 
+    def check(self, number: int, columns: Sequence[int]) -> None:
+        """Compare columns of a trajectory with their checksums, those that have not been compared before.
+
+        Args:
+            number: Of the trajectory in the shard.
+            columns: Positions in :attr:`columns`.
+
+        Raises:
+            DataError: If one is not what was written.
+        """
+        if self.crcs[number, 0] == _JOINED:
+            columns = range(len(self.columns))
+        wrong = [] if self.is_verified[number, columns].all() else self._altered(number, columns)
+        if wrong:
+            row, name = self.index["row"][number], self.names[number] or self.env_names[number]
+            raise DataError(
+                f"{self.path}: {', '.join(wrong)} of the trajectory at row {row} ({name}) is not what was written (its "
+                "checksum differs); delete the shard, or the whole store if it can be made again"
+            )
+        self.is_verified[number, columns] = True
+
+    def _altered(self, number: int, columns: Sequence[int]) -> list[str]:
+        """Return the names of the columns whose rows do not have the checksum that was written."""
+        row, length = self.index["row"][number], self.index["length"][number]
+        rows = {name: self.column(name)[row : row + length + 1] for name in (self.columns[c] for c in columns)}
+        expected = self.crcs[number]
+        if expected[0] == _JOINED:
+            crc = 0
+            for values in rows.values():
+                crc = zlib.crc32(values, crc)
+            return [] if crc == expected[-1] else ["something"]
+        return [name for (name, v), c in zip(rows.items(), columns, strict=True) if column_crc(name, v) != expected[c]]
+
     def verify(self) -> Iterator[tuple[int, bool]]:
         """Yield the number of each trajectory, and whether its rows still have the checksum that was written."""
-        for number, entry in enumerate(self.index):
-            crc = 0
-            for name in sorted(self.schema):
-                rows = self.column(name)[entry["row"] : entry["row"] + entry["length"] + 1]
-                crc = zlib.crc32(np.ascontiguousarray(rows).tobytes(), crc)
-            yield number, crc == entry["crc"]
+        for number in range(len(self.index)):
+            yield number, not self._altered(number, range(len(self.columns)))
 
 
 def cut_log(path: Path, num_trajectories: int) -> None:
@@ -265,14 +303,81 @@ def column_file(name: str) -> str:
     return quote(name, safe="") + ".bin"
 
 
+def column_crc(name: str, rows: np.ndarray) -> int:
+    """Return the CRC-32 of rows of a column; its name, dtype and the shape of a row count with the bytes."""
+    return zlib.crc32(rows, zlib.crc32(f"{name} {rows.dtype} {rows.shape[1:]}".encode()))
+
+
+def shards_of(path: Path) -> list[Path]:
+    """Return the shards of a store that have a log, protected ones first, each area in the order of creation.
+
+    Raises:
+        DataError: If one has rows, but no log, which a writer makes before the first row.
+    """
+    shards = []
+    for folder in (f for area in ("protected", "fifo") for f in sorted((path / area).glob("shard_*"))):
+        if (folder / _LOG).exists():
+            shards.append(folder)
+        elif any(_size(file) for file in folder.glob("*.bin")) and folder.exists() and not (folder / _LOG).exists():
+            raise DataError(f"{folder}: its log {_LOG} is missing; delete the folder to do without it")
+    return shards
+
+
+def _size(file: Path) -> int:
+    with contextlib.suppress(OSError):  # evicted meanwhile
+        return file.stat().st_size
+    return 0
+
+
+def _checked_line(commit: dict[str, Any]) -> bytes:
+    """Return a line of the log, whose last entry is a checksum of what stands before it."""
+    body = json.dumps(commit).encode()[:-1]
+    return body + _CHECK + str(zlib.crc32(body)).encode() + b"}\n"
+
+
+def _parse_commit(line: bytes, num_columns: int) -> tuple[Any, Any, tuple[Any, ...], list[int]]:
+    """Return the task, the name, the numbers and the checksums of a line of the log.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: If it is damaged.
+    """
+    body, mark, check = line.rpartition(_CHECK)
+    if mark and check != f"{zlib.crc32(body)}}}".encode():
+        raise ValueError("its checksum differs")
+    commit = parse_json(body + b"}" if mark else line)
+    env_name, name = commit.pop("env_name"), commit.pop("name")
+    entry = tuple(commit.pop(key) for key in INDEX_DTYPE.names or ())
+    # Lines of earlier versions have no check, and one checksum for all columns.
+    crcs = list(commit.pop("crcs")) if mark else [_JOINED] * (num_columns - 1) + [commit.pop("crc")]
+    if len(crcs) != num_columns:
+        raise ValueError(f"{len(crcs)} checksums for {num_columns} columns")
+    if commit:
+        raise ValueError(f"unknown entry {min(commit)!r}")
+    return env_name, name, entry, crcs
+
+
 def _read_schema(file: Path) -> Schema:
     try:
-        raw: dict[str, Any] = json.loads(file.read_text())
-        return {k: (str(np.dtype(d)), tuple(int(n) for n in s)) for k, (d, s) in raw.items()}
+        raw: dict[str, Any] = parse_json(file.read_bytes())
+        return {name: (_numeric(dtype), _row_shape(shape)) for name, (dtype, shape) in raw.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if not file.parent.exists():
             raise ShardGoneError(file.parent) from error
         raise DataError(f"{file}: not the schema of a shard ({error})") from error
+
+
+def _numeric(dtype: Any) -> str:
+    """Return the name of a dtype of plain numbers; bytes read as anything else would be addresses or text."""
+    found = np.dtype(str(dtype))
+    if found.kind not in "biuf" or found.shape or found.names:
+        raise ValueError(f"dtype {dtype!r} is not one of numbers")
+    return str(found)
+
+
+def _row_shape(shape: Any) -> tuple[int, ...]:
+    if not all(type(n) is int and 0 <= n < 2**40 for n in shape) or len(shape) > 32:
+        raise ValueError(f"{shape} is not a shape")
+    return tuple(shape)
 
 
 def _sync_and_close(file: BinaryIO) -> None:

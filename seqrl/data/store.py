@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError
 from seqrl.core.files import write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
+from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.core.types import Trajectory
 from seqrl.data.shard import (
     INDEX_DTYPE,
@@ -24,6 +24,7 @@ from seqrl.data.shard import (
     ShardWriter,
     cut_log,
     remove_leftovers,
+    shards_of,
     trajectory_columns,
 )
 
@@ -88,6 +89,23 @@ class StoreInfo:
     filters: dict[str, list[str]] = field(default_factory=dict)
     source: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse what is of another type: these come from files that others may have written.
+
+        Raises:
+            DataError: That names the attributes.
+        """
+        filters = self.filters.values() if isinstance(self.filters, dict) else [None]
+        types = {
+            "env_id": self.env_id is None or isinstance(self.env_id, str),
+            "env_kwargs": isinstance(self.env_kwargs, dict),
+            "has_next_obs, spaces_are_known": {type(self.has_next_obs), type(self.spaces_are_known)} == {bool},
+            "filters": all(isinstance(f, list) and all(isinstance(n, str) for n in f) for f in filters),
+            "source": isinstance(self.source, str),
+        }
+        if wrong := [name for name, is_right in types.items() if not is_right]:
+            raise DataError(f"{self.source}: of the wrong type: {', '.join(wrong)}")
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``store.json``."""
         return {
@@ -107,7 +125,7 @@ class StoreInfo:
         """Return the info that :meth:`to_json` wrote.
 
         Raises:
-            DataError: If it is of another format.
+            DataError: If it is of another format, or lacks something.
         """
         version = value.get("format_version") if isinstance(value, dict) else None
         if version != FORMAT_VERSION:
@@ -121,6 +139,24 @@ class StoreInfo:
             )
         except KeyError as error:
             raise DataError(f"{source}: lacks the key {error}") from error
+
+
+def _read_info(path: Path) -> StoreInfo:
+    """Return the info of a store.
+
+    Raises:
+        DataError: If there is none, or it is not what was written.
+    """
+    try:
+        value = parse_json((path / _FILE).read_bytes())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a seqrl store ({error})") from error
+    info = StoreInfo.from_json(value, str(path / _FILE))
+    try:
+        unsealed(value)
+    except ValueError as error:
+        raise DataError(f"{path / _FILE}: {error}") from error
+    return info
 
 
 class StoreWriter:
@@ -143,7 +179,7 @@ class StoreWriter:
         self._action_space = info.action_space
         self._area.mkdir(parents=True, exist_ok=True)
         if not (path / _FILE).exists():
-            write_json(path / _FILE, info.to_json())
+            write_json(path / _FILE, sealed(info.to_json()))
         else:
             _check_same_spaces(path, info)
 
@@ -250,12 +286,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        file = path / _FILE
-        try:
-            value = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: not a seqrl store ({error})") from error
-        self.info = StoreInfo.from_json(value, str(file))
+        self.info = _read_info(path)
         self._shards: list[ShardReader] = []
         self.num_evicted = 0
         self.refresh()
@@ -264,9 +295,9 @@ class Store:
         """Take in what has been committed since, and leave out what has been evicted."""
         known = {s.path: s for s in self._shards}
         present: list[ShardReader] = []
-        for log in _logs(self.path):
+        for folder in shards_of(self.path):
             try:
-                shard = known.get(log.parent) or ShardReader(log.parent)
+                shard = known.get(folder) or ShardReader(folder)
                 shard.refresh()
             except ShardGoneError:
                 continue
@@ -276,6 +307,7 @@ class Store:
         self._shards = present
         self._check_schemas()
         index = np.concatenate([np.zeros(0, INDEX_DTYPE), *(s.index for s in present)])
+        self._is_verified = np.concatenate([s.is_verified for s in present]) if present else np.zeros((0, 0), bool)
         self.shard = np.repeat(np.arange(len(present)), [len(s.index) for s in present])
         self.row, self.length, self.start_step, self.total_reward = (
             np.ascontiguousarray(index[name]) for name in ("row", "length", "start_step", "total_reward")
@@ -367,11 +399,17 @@ class Store:
             trajectories: ``(B,)`` numbers of trajectories.
             offsets: ``(B, L)`` rows within each trajectory, in ``[0, length]``.
             columns: Which; None gathers all.
+
+        Raises:
+            DataError: If a trajectory is not what was written. Each is compared with its checksums when it is first
+                read, as far as its columns are.
+            ShardGoneError: If one was evicted.
         """
         shards = self.shard[trajectories]
         rows = self.row[trajectories][:, None] + offsets
         present = np.unique(shards)
         schema = {name: self.schema[name] for name in columns or self.schema}
+        self._verify_new(trajectories, list(schema))
         if len(present) == 1:
             return {name: np.take(self._shards[present[0]].column(name), rows, axis=0) for name in schema}
         out = {n: np.empty((*rows.shape, *shape), dtype) for n, (dtype, shape) in schema.items()}
@@ -380,6 +418,17 @@ class Store:
             for name, target in out.items():
                 target[chosen] = np.take(self._shards[shard].column(name), rows[chosen], axis=0)
         return out
+
+    def _verify_new(self, trajectories: np.ndarray, names: list[str]) -> None:
+        """Compare with their checksums what has not been compared before."""
+        columns = [i for i, name in enumerate(sorted(self.schema)) if name in names]
+        is_known = self._is_verified[trajectories][:, columns].all(1)
+        if is_known.all():
+            return
+        for number in np.unique(trajectories[~is_known]):
+            shard = self.shard[number]
+            self._shards[shard].check(int(number - np.searchsorted(self.shard, shard)), columns)
+            self._is_verified[number, columns] = True
 
     def trajectory(self, number: int) -> Trajectory:
         """Return one whole trajectory."""
@@ -418,7 +467,7 @@ class Store:
 
 def _check_same_spaces(path: Path, info: StoreInfo) -> None:
     """Refuse to add data of other spaces to a store that is there."""
-    there = StoreInfo.from_json(json.loads((path / _FILE).read_text(encoding="utf-8")), str(path / _FILE))
+    there = _read_info(path)
     for what in ("action_space", "observation_space"):
         old, new = getattr(there, what), getattr(info, what)
         if space_to_json(old) != space_to_json(new):
@@ -435,17 +484,12 @@ def _space_left(path: Path, error: OSError) -> str:
 
 def _schema_of(path: Path) -> Schema | None:
     """Return the columns of the shards that are there already."""
-    for log in _logs(path):
+    for folder in shards_of(path):
         try:
-            return ShardReader(log.parent).schema
+            return ShardReader(folder).schema
         except ShardGoneError:
             continue
     return None
-
-
-def _logs(path: Path) -> list[Path]:
-    """Return the commit logs of a store, protected shards first, each area in the order of creation."""
-    return [log for area in ("protected", "fifo") for log in sorted((path / area).glob("shard_*/commits.jsonl"))]
 
 
 def _difference(expected: Schema, got: Schema) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 from collections.abc import Iterator
@@ -17,11 +16,17 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import MASK_KEY, infer_action_space, space_from_json
+from seqrl.core.strict_json import parse_json
 from seqrl.core.types import Trajectory
 from seqrl.data.readers import READERS, NamedTrajectories
 from seqrl.data.store import StoreInfo
 
 logger = logging.getLogger(__name__)
+
+_MOST_PER_BYTE = 2048
+"""No compression of HDF5's makes more bytes than this out of one, so a larger dataset is a damaged size."""
+_MOST_ENTRIES, _MOST_DEPTH = 1000, 16
+"""Of the observations of an episode: links may form a circle."""
 
 
 @READERS.register(".hdf5")
@@ -54,7 +59,17 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except DataError as error:
         raise error if str(path) in str(error) else DataError(f"{path}: {error}") from error
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        LookupError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        MemoryError,
+    ) as error:
         raise DataError(f"{path}: not a readable robomimic HDF5 file ({error})") from error
 
 
@@ -71,13 +86,13 @@ def natural_order(name: str) -> list[int | str]:
 
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
-    if "data" not in file:
+    if not _has(file, "data"):
         raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}")
-    names = sorted(file["data"], key=natural_order)
+    names = sorted(_names(file["data"]), key=natural_order)
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episode")
     for name in names:
-        missing = [k for k in ("obs", "actions") if k not in file["data"][name]]
+        missing = [k for k in ("obs", "actions") if not _has(file["data"][name], k)]
         if missing:
             raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}")
     return names
@@ -93,24 +108,26 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
     if action is not None:
         action_space = space_from_json(action)
     else:
-        action_space = infer_action_space(np.concatenate([data[n]["actions"][()] for n in names]))
+        action_space = infer_action_space(np.concatenate([_numbers(data[n]["actions"]) for n in names]))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
+    masks = file["mask"] if _has(file, "mask") else {}
     return StoreInfo(
         observation_space=_observation_space(first) if observation is None else space_from_json(observation),
         action_space=action_space,
         env_id=env_args.get("env_name"),
         env_kwargs=env_args.get("env_kwargs") or {},
-        spaces_are_known=None not in (observation, action) and bool(data.attrs.get("spaces_are_known", True)),
-        has_next_obs=all("next_obs" in data[n] for n in names),
-        filters={k: [_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()},
+        spaces_are_known=None not in (observation, action) and bool(_attribute(data, "spaces_are_known", True)),
+        has_next_obs=all(_has(data[n], "next_obs") for n in names),
+        filters={k: [_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )
 
 
 def _masked_actions(demo: h5py.Group) -> int:
     """Return the width of an episode's action mask; 0 if there is none."""
-    mask = demo.get(MASK_KEY, demo["obs"].get(MASK_KEY))
+    group = demo if _has(demo, MASK_KEY) else demo["obs"]
+    mask = group[MASK_KEY] if _has(group, MASK_KEY) else None
     return int(mask.shape[-1]) if isinstance(mask, h5py.Dataset) and mask.ndim > 1 else 0
 
 
@@ -127,12 +144,12 @@ def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
 
 
 def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
-    obs = {k: v[()] for k, v in datasets(demo["obs"]).items()}
-    actions = demo["actions"][()]
+    obs = {k: _numbers(v) for k, v in datasets(demo["obs"]).items()}
+    actions = _numbers(demo["actions"])
     steps = len(actions)
-    rewards = demo["rewards"][()] if "rewards" in demo else np.zeros(steps, np.float32)
+    rewards = _numbers(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
-    after = datasets(demo["next_obs"]) if "next_obs" in demo else None
+    after = {k: _numbers(v) for k, v in datasets(demo["next_obs"]).items()} if _has(demo, "next_obs") else None
     expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
     wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
     if wrong or (after is not None and after.keys() != obs.keys()):
@@ -148,20 +165,20 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         rewards=rewards.astype(np.float32),
         terminated=terminated,
         truncated=truncated,
-        env_name=_text(demo.attrs.get("env_name", info.env_id or "")),
-        start_step=int(demo.attrs.get("start_step", 0)),
-        prev_action=demo["prev_action"][()] if "prev_action" in demo else None,
-        prev_reward=float(demo.attrs.get("prev_reward", 0.0)),
-        goal={k: v[()] for k, v in datasets(demo["goal"]).items()} if "goal" in demo else {},
-        action_mask=demo["action_mask"][()] if "action_mask" in demo else None,
+        env_name=_text(_attribute(demo, "env_name", info.env_id or "")),
+        start_step=int(_attribute(demo, "start_step", 0)),
+        prev_action=_numbers(demo["prev_action"]) if _has(demo, "prev_action") else None,
+        prev_reward=float(_attribute(demo, "prev_reward", 0.0)),
+        goal={k: _numbers(v) for k, v in datasets(demo["goal"]).items()} if _has(demo, "goal") else {},
+        action_mask=_numbers(demo["action_mask"]) if _has(demo, "action_mask") else None,
     )
 
 
 def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
-    dones = demo["dones"][()].astype(bool) if "dones" in demo else np.zeros(steps, bool)
-    if "truncated" in demo:
-        return dones, demo["truncated"][()].astype(bool)
+    dones = _numbers(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
+    if _has(demo, "truncated"):
+        return dones, _numbers(demo["truncated"]).astype(bool)
     if len(dones) != steps:
         return dones, dones
     if dones[:-1].any():
@@ -172,19 +189,70 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
     return terminated, truncated
 
 
-def datasets(group: h5py.Group, prefix: str = "") -> dict[str, h5py.Dataset]:
+def _names(group: Any) -> list[str]:
+    """Return what a group lists.
+
+    Raises:
+        DataError: If it is none.
+    """
+    if not isinstance(group, h5py.Group):
+        raise DataError(f"{group.name} is a dataset, not a group")
+    return list(group)
+
+
+def _has(group: Any, name: str) -> bool:
+    """Tell whether a group lists a name; h5py's ``in`` and ``get`` take what is there, but damaged, for absent."""
+    return name in _names(group)
+
+
+def _attribute(item: h5py.Group, name: str, default: Any) -> Any:
+    return item.attrs[name] if name in item.attrs else default  # noqa: SIM401  (as above)
+
+
+def _numbers(item: Any) -> np.ndarray:
+    """Return the content of a dataset of numbers.
+
+    Raises:
+        DataError: If it is something else, or the file is too small to hold it.
+    """
+    return _content(item, "biuf")
+
+
+def _content(item: Any, kinds: str) -> np.ndarray:
+    """Return the content of a dataset whose dtype is of one of NumPy's ``kinds``."""
+    if not isinstance(item, h5py.Dataset):
+        raise DataError(f"{item.name} is a group, not a dataset")
+    if item.size and item.dtype.kind not in kinds:
+        raise DataError(f"{item.name} is of dtype {item.dtype}, not {'numbers' if kinds == 'biuf' else 'text'}")
+    if item.nbytes > _MOST_PER_BYTE * item.file.id.get_filesize():
+        raise DataError(f"{item.name} claims {item.nbytes} bytes, more than the file can hold")
+    values: np.ndarray = item[()]
+    return values
+
+
+def datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
     """Return name -> dataset, nested names joined by ``/``."""
+    _names(group)
     found: dict[str, h5py.Dataset] = {}
-    for key, item in group.items():
-        found |= datasets(item, f"{prefix}{key}/") if isinstance(item, h5py.Group) else {f"{prefix}{key}": item}
-    return found
+    level: dict[str, h5py.Group] = {"": group}
+    for _ in range(_MOST_DEPTH):
+        items = {f"{prefix}{key}": item for prefix, parent in level.items() for key, item in parent.items()}
+        found |= {name: item for name, item in items.items() if not isinstance(item, h5py.Group)}
+        level = {f"{name}/": item for name, item in items.items() if isinstance(item, h5py.Group)}
+        if not level or len(level) + len(found) > _MOST_ENTRIES:
+            break
+    if level:
+        raise DataError(f"{group.name} is nested more than {_MOST_DEPTH} deep, or holds too many entries")
+    for name in found:
+        name.encode()  # a damaged name cannot be that of a column
+    return dict(sorted(found.items()))
 
 
 def _json_attribute(group: h5py.Group, name: str, path: Path) -> Any:
     if name not in group.attrs:
         return None
     try:
-        return json.loads(_text(group.attrs[name]))
+        return parse_json(_text(group.attrs[name]))
     except ValueError as error:
         raise DataError(f"{path}: the attribute {name!r} of 'data' is not JSON ({error})") from error
 
