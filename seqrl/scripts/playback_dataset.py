@@ -15,9 +15,9 @@ from seqrl.core.errors import ConfigError, EnvError
 from seqrl.scripts._script import check_output, check_seed, json_object, script
 
 UNKNOWN_START = (
-    "note: the first observation of {num} episodes is another one. A dataset does not hold the state from which an "
-    "environment began, only actions: episode k is played from reset(seed={seed} + k). Pass the --seed with which it "
-    "was recorded, or draw what is stored with --obs KEY."
+    "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
+    "the state in which the environment began: episode k was played from reset(seed={seed} + k). Pass the --seed with "
+    "which it was recorded, or draw stored images with --obs KEY."
 )
 
 
@@ -86,7 +86,7 @@ def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: A
     """Draw stored images."""
     from seqrl.training.playback import check_image_keys, draw_stored
 
-    check_image_keys(store, args.obs)
+    check_image_keys(store, args.obs, args.dataset)
     for number in numbers:
         trajectory, name = store.trajectory(number), _name(store, number)
         draw_stored(trajectory, name, args.obs, video.add, every=args.every, only_first=args.first)

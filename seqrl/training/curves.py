@@ -119,8 +119,8 @@ def _tasks(rows: Rows, x: Axis, measure: str) -> str | None:
     names = {k: k[len(start) : -len(end)] for k in keys[:MAX_TASKS]}
     limits = (-0.03, 1.03) if measure == "success" else None
     is_shaded = len(keys) <= MAX_SHADED
-    note = _note(rows, keys[0], "95 % interval") if is_shaded else ""
-    title = f"{measure} per task (evaluation{some}){note}"
+    note = ", 95 % interval" if is_shaded and _is_logged(rows, f"{keys[0]}_low") else ""
+    title = f"{measure} per task (evaluation{some}{note})"
     return curve_svg(rows, names, title, x=x, limits=limits, interval=is_shaded)
 
 

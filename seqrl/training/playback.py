@@ -165,8 +165,8 @@ def image_keys(store: Store) -> list[str]:
     return [k for k, shape in shapes.items() if len(shape) in (2, 3) and sorted(shape)[-2] > 1]
 
 
-def check_image_keys(store: Store, keys: Sequence[str]) -> None:
-    """Check that entries can be drawn.
+def check_image_keys(store: Store, keys: Sequence[str], where: str) -> None:
+    """Check that entries of a dataset can be drawn; ``where`` names it in messages.
 
     Raises:
         DataError: That names the entries that are no images, and those that are.
@@ -175,12 +175,10 @@ def check_image_keys(store: Store, keys: Sequence[str]) -> None:
     has = f"image-like entries: {', '.join(legal) or 'none'}"
     for key in keys:
         if f"obs/{key}" not in store.schema:
-            raise DataError(
-                f"{store.info.source or store.path}: no observation {key!r}{did_you_mean(key, legal)}; {has}"
-            )
+            raise DataError(f"{where}: no observation {key!r}{did_you_mean(key, legal)}; {has}")
         if key not in legal:
             shape = store.schema[f"obs/{key}"][1]
-            raise DataError(f"{store.info.source or store.path}: {key!r} has shape {shape} and is no image; {has}")
+            raise DataError(f"{where}: {key!r} has shape {shape} and is no image; {has}")
 
 
 def draw_stored(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
 
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.files import write_atomic
@@ -20,7 +20,7 @@ from seqrl.models.timestep_encoders.images import channel_axis
 
 VIDEO_SUFFIXES = (".gif", ".mp4")
 _MOST, _FEWEST = 640, 240
-_LINE, _GAP = 14, 4
+_LINE, _GAP, _FONT = 16, 4, 12
 _BACKGROUND, _TEXT = (24, 24, 27), (235, 235, 235)
 
 
@@ -72,7 +72,7 @@ def fitted(picture: np.ndarray) -> np.ndarray:
     longer = max(picture.shape[:2])
     if longer > _MOST:
         return np.asarray(Image.fromarray(picture).reduce(-(-longer // _MOST)))
-    factor = max(1, _FEWEST // longer)
+    factor = -(-_FEWEST // longer)
     return np.repeat(np.repeat(picture, factor, axis=0), factor, axis=1) if factor > 1 else picture
 
 
@@ -81,7 +81,8 @@ def captioned(picture: np.ndarray, lines: Sequence[str]) -> np.ndarray:
     height, width = picture.shape[:2]
     canvas = Image.new("RGB", (width, height + _LINE * len(lines) + _GAP), _BACKGROUND)
     canvas.paste(Image.fromarray(picture), (0, 0))
-    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default()
+    draw = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(_FONT if features.check("freetype2") else None)
     for i, line in enumerate(lines):
         draw.text((_GAP, height + _GAP // 2 + i * _LINE), line, fill=_TEXT, font=font)
     return np.asarray(canvas)

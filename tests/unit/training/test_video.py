@@ -51,7 +51,15 @@ def test_what_is_no_frame_is_refused(frame):
 
 
 @pytest.mark.parametrize(
-    ("shape", "size"), [((32, 32), (224, 224)), ((100, 640), (100, 640)), ((641, 3), (321, 2)), ((7, 1400), (3, 467))]
+    ("shape", "size"),
+    [
+        ((32, 32), (256, 256)),
+        ((60, 156), (120, 312)),
+        ((240, 9), (240, 9)),
+        ((100, 640), (100, 640)),
+        ((641, 3), (321, 2)),
+        ((7, 1400), (3, 467)),
+    ],
 )
 def test_pictures_are_neither_tiny_nor_huge(shape, size):
     assert fitted(np.zeros((*shape, 3), np.uint8)).shape == (*size, 3)
