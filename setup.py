@@ -68,6 +68,7 @@ setup(
         "jaxtyping>=0.2.34",
         "matplotlib>=3.8",
         "imageio>=2.34",
+        "pillow>=10.1",
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["seqrl = seqrl.__main__:main"]},

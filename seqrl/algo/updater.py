@@ -81,6 +81,11 @@ class Updater:
         self.guard = FiniteGuard(stop=on_nonfinite == "stop")
         self.num_steps = 0
 
+    @property
+    def learning_rate(self) -> float:
+        """That of the first parameter group in the last step."""
+        return float(self._raw_optimizer.param_groups[0]["lr"])
+
     def step(self, batch: SeqBatch) -> Losses:
         """Run one micro-batch; update the weights when the accumulation is full.
 

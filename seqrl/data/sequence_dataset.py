@@ -302,14 +302,19 @@ def split_by_episode(
     Raises:
         DataError: If a filter key does not exist, or selects nothing.
     """
-    train = _selected(store, train_key)
+    train = select_episodes(store, train_key)
     if valid_key is not None:
-        valid = _selected(store, valid_key)
+        valid = select_episodes(store, valid_key)
         return np.setdiff1d(train, valid)[:max_episodes], valid
     return split_numbers(train[:max_episodes], valid_fraction, seed)
 
 
-def _selected(store: Store, key: str | None) -> np.ndarray:
+def select_episodes(store: Store, key: str | None) -> np.ndarray:
+    """Return the numbers of the trajectories that a filter names; all without a filter.
+
+    Raises:
+        DataError: If there is no such filter, or it names none.
+    """
     if key is None:
         return np.arange(len(store))
     if key not in store.info.filters:

@@ -56,6 +56,19 @@ def check_output(path: Path | None, suffixes: tuple[str, ...], *, overwrite: boo
         raise ConfigError(f"cannot write {path}: the folder {path.parent} is not writable")
 
 
+def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
+    """Check that a robomimic file, or (without a suffix) a store, can be written; only a store is ever replaced.
+
+    Raises:
+        ConfigError: As :func:`check_output`.
+    """
+    if path is None or path.suffix:
+        check_output(path, (".hdf5", ".h5"), overwrite=overwrite)
+    elif path.exists() and not (overwrite and (path / "store.json").is_file()):
+        hint = "pass --overwrite to replace it" if (path / "store.json").is_file() else "and is no store"
+        raise ConfigError(f"{path} exists; {hint}")
+
+
 Main = Callable[[Sequence[str] | None], int]
 
 

@@ -17,7 +17,7 @@ from seqrl.version import __version__
 
 CORE = (
     "torch", "gymnasium", "numpy", "h5py", "tensorboardX", "accelerate", "termcolor", "tqdm", "safetensors", "pydantic",
-    "jaxtyping", "matplotlib", "imageio",
+    "jaxtyping", "matplotlib", "imageio", "pillow",
 )  # fmt: skip
 OPTIONAL = {
     "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",

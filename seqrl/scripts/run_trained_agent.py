@@ -1,24 +1,27 @@
-"""Roll out a trained policy: statistics, an animation, a dataset."""
+"""Roll out a trained policy: statistics, a video, a window, a dataset."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_output, check_seed, json_object, script
+from seqrl.core.errors import ConfigError, EnvError
+from seqrl.scripts._script import check_dataset_output, check_output, check_seed, json_object, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl run-trained-agent", description=__doc__)
     p.add_argument("--agent", required=True, help="checkpoint, or run folder (its last checkpoint)")
-    p.add_argument("--n-rollouts", type=int, default=100, help="episodes (default %(default)s)")
+    p.add_argument(
+        "--n-rollouts", "--n_rollouts", "--episodes", type=int, default=100, help="episodes (default %(default)s)"
+    )
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--horizon", type=int, help="cut episodes after so many steps")
     p.add_argument("--env", help="another environment id than that of training")
@@ -26,9 +29,19 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    p.add_argument("--video-path", type=Path, help="write a GIF of the first episodes here")
-    p.add_argument("--video-episodes", type=int, default=3, help="episodes in the GIF (default %(default)s)")
-    p.add_argument("--dataset-path", type=Path, help="write the episodes here, as robomimic HDF5")
+    p.add_argument(
+        "--video", "--video-path", "--video_path", type=Path, help="write the first episodes here, as .gif or .mp4"
+    )
+    p.add_argument("--video-episodes", type=int, default=3, help="episodes in the video (default %(default)s)")
+    p.add_argument(
+        "--video-every", "--video_skip", type=int, default=1, help="draw every n-th step (default %(default)s)"
+    )
+    p.add_argument("--fps", type=float, default=15.0, help="frames shown per second (default %(default)s)")
+    p.add_argument("--render", action="store_true", help="show the episodes in a window, one environment at a time")
+    p.add_argument(
+        "--dataset-path", "--dataset_path", type=Path,
+        help="write the episodes here: robomimic HDF5 (.hdf5), or a store (no suffix)",
+    )  # fmt: skip
     p.add_argument("--overwrite", action="store_true", help="replace files that exist")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     p.add_argument("--json", action="store_true", help="print the statistics as JSON")
@@ -43,7 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
     from seqrl.training.deploy import env_maker_from_checkpoint
+    from seqrl.training.video import check_video_suffix
 
+    if args.video is not None:
+        check_video_suffix(args.video.suffix)
     load_plugins(args.plugin)
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint, args.device)
@@ -56,31 +72,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         width = max(map(len, metrics))
         print("\n".join(f"{name:<{width}}  {value:.4g}" for name, value in metrics.items()))
-    if args.video_path is not None:
-        _animate(args, algo, maker)
+    if args.video is not None:
+        _film(args, algo, maker)
     return 0
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.n_rollouts < 1 or args.num_envs < 1 or args.video_episodes < 1:
-        raise ConfigError("--n-rollouts, --num-envs and --video-episodes must be at least 1")
+    if min(args.n_rollouts, args.num_envs, args.video_episodes, args.video_every) < 1:
+        raise ConfigError("--n-rollouts, --num-envs, --video-episodes and --video-every must be at least 1")
+    if not 0 < args.fps <= 50:
+        raise ConfigError(f"--fps must lie in (0, 50], got {args.fps:g}")
     check_seed(args.seed)
-    check_output(args.dataset_path, (".hdf5", ".h5"), overwrite=args.overwrite)
-    check_output(args.video_path, (".gif",), overwrite=args.overwrite)
+    check_dataset_output(args.dataset_path, overwrite=args.overwrite)
+    check_output(args.video, (".gif", ".mp4"), overwrite=args.overwrite)
+    shows = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    if args.render and sys.platform.startswith("linux") and not any(os.environ.get(name) for name in shows):
+        raise ConfigError("--render needs a display, and there is none (DISPLAY is not set); --video FILE needs none")
 
 
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
+    import gymnasium as gym
+
     from seqrl.core.seeding import integer_seed
-    from seqrl.data.hdf5_writer import write_robomimic
-    from seqrl.data.store import StoreInfo
     from seqrl.envs import make_batched_env
     from seqrl.training.evaluator import evaluation_mode
     from seqrl.training.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
     from seqrl.training.spaces import check_actions, check_observations
     from seqrl.training.statistics import summarize_episodes
 
-    env = make_batched_env(maker, min(args.num_envs, args.n_rollouts))
+    shown = functools.partial(maker, render_mode="human") if args.render else maker
+    env = make_batched_env(shown, 1 if args.render else min(args.num_envs, args.n_rollouts))
     check_observations(env.observation_space, algo.obs, maker.args[0])
     check_actions(env.codec.space, algo.codec.space, maker.args[0])
     collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
@@ -89,26 +111,51 @@ def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, floa
             policy = AlgoPolicy(algo, env.num_envs, deterministic=not args.sample)
             seed = integer_seed(args.seed, "env")
             episodes = evaluate_episodes(env, policy, args.n_rollouts, seed=seed, on_step=collector)
+    except gym.error.Error as error:
+        raise EnvError(f"environment {maker.args[0]!r}: {error}") from error
     finally:
         env.close()
     if collector is not None:
-        info = StoreInfo(
-            env.observation_space, env.codec.space, env_id=maker.args[0], env_kwargs=maker.args[1], source=args.agent
-        )
-        number = write_robomimic(args.dataset_path, info, collector.trajectories)
-        print(f"wrote {number} episodes to {args.dataset_path}", file=sys.stderr)
+        _write(args, maker, env, collector.trajectories)
     return summarize_episodes(episodes)
 
 
-def _animate(args: argparse.Namespace, algo: Any, maker: Any) -> None:
-    from seqrl.training.charts import gif_bytes
-    from seqrl.training.evaluator import record_animation
+def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:
+    """Write the episodes as a file, or as a store."""
+    from seqrl.core.files import new_folder
+    from seqrl.data.hdf5_writer import write_robomimic
+    from seqrl.data.store import StoreInfo, StoreWriter
 
-    rendering = functools.partial(maker, render_mode="rgb_array")
-    frames, _ = record_animation(algo, rendering, args.video_episodes, seed=args.seed, deterministic=not args.sample)
-    args.video_path.parent.mkdir(parents=True, exist_ok=True)
-    args.video_path.write_bytes(gif_bytes(frames))
-    print(f"wrote {len(frames)} frames to {args.video_path}", file=sys.stderr)
+    info = StoreInfo(
+        env.observation_space, env.codec.space, env_id=maker.args[0], env_kwargs=maker.args[1], source=args.agent
+    )
+    if args.dataset_path.suffix:
+        write_robomimic(args.dataset_path, info, trajectories)
+    else:
+        with new_folder(args.dataset_path) as folder, StoreWriter(folder, info) as writer:
+            for number, trajectory in enumerate(trajectories):
+                writer.append(trajectory, f"demo_{number}")
+    print(f"wrote {len(trajectories)} episodes to {args.dataset_path}", file=sys.stderr)
+
+
+def _film(args: argparse.Namespace, algo: Any, maker: Any) -> None:
+    """Play the first episodes again, in one environment, before the camera."""
+    from seqrl.core.seeding import integer_seed
+    from seqrl.training.rendering import record_episodes
+    from seqrl.training.video import VideoWriter
+
+    with VideoWriter(args.video, args.fps) as video:
+        record_episodes(
+            algo,
+            maker,
+            video,
+            args.video_episodes,
+            seed=integer_seed(args.seed, "env"),
+            policy_seed=integer_seed(args.seed, "policy"),
+            deterministic=not args.sample,
+            every=args.video_every,
+        )
+    print(f"wrote {video.num_frames} frames to {args.video}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pictures of a run: curves and stacked areas as SVG, episodes as GIF."""
+"""Charts of a run: curves and stacked areas as SVG."""
 
 from __future__ import annotations
 
@@ -189,13 +189,3 @@ def _svg(figure: Any) -> str:
     svg = text.getvalue()
     svg = re.sub(r"\n +", "\n", svg[svg.index("<svg") :])
     return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-
-
-def gif_bytes(frames: Sequence[np.ndarray], fps: float = 12.0, max_width: int = 640) -> bytes:
-    """Return an endless GIF; frames ``(H, W, 3)`` uint8 wider than ``max_width`` are thinned by a whole factor."""
-    import imageio.v3 as imageio
-
-    factor = -(-frames[0].shape[1] // max_width)
-    small = np.stack([f[::factor, ::factor] for f in frames])
-    data: bytes = imageio.imwrite("<bytes>", small, extension=".gif", duration=1000 / fps, loop=0)
-    return data

@@ -6,23 +6,18 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import EvaluationSection
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
-from seqrl.envs.make import MakeEnv
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
 from seqrl.training.rollouts import AlgoPolicy, OnStep, evaluate_episodes
 from seqrl.training.statistics import summarize_episodes
-
-MAX_FRAMES = 400
 
 
 class Evaluator:
@@ -92,36 +87,6 @@ class Evaluator:
         if self._env is not None:
             self._env.close()
             self._env = None
-
-
-def record_animation(
-    algo: Algo, make_env: MakeEnv, num_episodes: int, *, seed: int, deterministic: bool = True
-) -> tuple[list[np.ndarray], list[Episode]]:
-    """Return up to 400 frames of ``num_episodes`` episodes in one environment, and their results.
-
-    ``make_env`` must make an environment with ``render_mode="rgb_array"``.
-
-    Raises:
-        EnvError: If it renders nothing.
-    """
-    # In the next-step mode the last frame of an episode is rendered before the environment is reset.
-    env = BatchedEnv(SyncVectorEnv([make_env], autoreset_mode=AutoresetMode.NEXT_STEP))
-    frames: list[np.ndarray] = []
-
-    def keep(_actions: Any, _step: Any) -> None:
-        frame = env.render()
-        if len(frame) and frame[0] is not None and len(frames) < MAX_FRAMES:
-            frames.append(np.asarray(frame[0], np.uint8))
-
-    try:
-        with evaluation_mode(algo, integer_seed(seed, "animation")):
-            policy = AlgoPolicy(algo, 1, deterministic=deterministic)
-            episodes = evaluate_episodes(env, policy, num_episodes, seed=integer_seed(seed, "animation"), on_step=keep)
-    finally:
-        env.close()
-    if not frames:
-        raise EnvError("the environment renders nothing; it needs render_mode='rgb_array'")
-    return frames, episodes
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from seqrl.training.environments import Makers, build_env, first_spaces
 from seqrl.training.evaluator import Evaluator
 from seqrl.training.learner import LearnStats
 from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
+from seqrl.training.rendering import render_epoch
 from seqrl.training.replay import budget_of
 from seqrl.training.resume import restore, training_state
 from seqrl.training.rollouts import OnStep, recording
@@ -223,6 +224,7 @@ class Experiment(ExperimentSetup):
         is_last = epoch == self.config.train.num_epochs
         if is_last or epoch % section.evaluation.every_n_epochs == 0:
             self._evaluate_and_log()
+        render_epoch(self)
         kept = section.save.every_n_epochs
         if is_last or epoch % section.save.last_every_n_epochs == 0 or (kept and epoch % kept == 0):
             self.save()

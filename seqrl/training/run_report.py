@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqrl.training.charts import gif_bytes
 from seqrl.training.console import format_count, format_duration
-from seqrl.training.evaluator import record_animation
 from seqrl.training.loggers import read_metrics
+from seqrl.training.rendering import is_named, record_evaluation
 from seqrl.training.report import Report, write_report
 
 if TYPE_CHECKING:
@@ -55,30 +53,22 @@ def _facts(experiment: Experiment) -> dict[str, str]:
 
 def _animation(experiment: Experiment) -> tuple[bytes | None, str]:
     """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
-    num_episodes, maker = experiment.config.experiment.report.animation_episodes, experiment.eval_makers
-    if isinstance(maker, list):
-        maker = maker[0]
-    enabled = experiment.config.experiment.evaluation.enabled
-    if not (num_episodes and enabled and isinstance(maker, functools.partial)):
+    section, makers = experiment.config.experiment, experiment.eval_makers
+    num_episodes = section.report.animation_episodes
+    is_possible = section.rendering.enabled or all(
+        is_named(m) for m in ([makers] if callable(makers) else makers or [])
+    )
+    if not (num_episodes and section.evaluation.enabled and makers and is_possible):
         return None, ""
-    section = experiment.config.experiment.evaluation
-    try:
-        frames, episodes = record_animation(
-            experiment.algo,
-            functools.partial(maker, render_mode="rgb_array"),
-            num_episodes,
-            seed=experiment.config.train.seed,
-            deterministic=section.deterministic,
-        )
-        gif = gif_bytes(frames)
-    except Exception as error:
-        experiment.warn(f"no animation: rendering failed ({type(error).__name__}: {error})")
+    file = experiment.folder.path / "videos" / "evaluation.gif"
+    episodes = record_evaluation(experiment, file, num_episodes, section.rendering.fps)
+    if episodes is None:
         return None, ""
-    videos = experiment.folder.path / "videos"
-    videos.mkdir(exist_ok=True)
-    (videos / "evaluation.gif").write_bytes(gif)
     results = ", ".join(f"return {e.total_reward:.3g}{_outcome(e.success)}" for e in episodes)
-    return gif, f"{len(episodes)} episodes after training: {results}"
+    return (
+        file.read_bytes(),
+        f"{len(episodes)} episodes after training: {results}" if episodes else "Unfinished episode",
+    )
 
 
 def _outcome(success: bool | None) -> str:

@@ -44,6 +44,7 @@ from seqrl.training.environments import (
 from seqrl.training.evaluator import Evaluator
 from seqrl.training.host_memory import keep_freed_memory
 from seqrl.training.learner import Learner
+from seqrl.training.rendering import check_rendering
 from seqrl.training.replay import budget_of, replay_source
 from seqrl.training.run_folder import RunFolder, default_name, join_run
 from seqrl.training.sources import open_data, split_sources, summarize
@@ -140,6 +141,7 @@ class ExperimentSetup:
     def _prepare(self) -> None:
         config = self.config
         load_plugins(config.plugins)
+        check_rendering(config)
         if config.train.num_threads is not None:
             torch.set_num_threads(config.train.num_threads)
         self.device = resolve_device(config.train.device)

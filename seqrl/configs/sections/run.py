@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 import seqrl.configs.sections.relabel  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.exploration import EpsilonGreedySection
+from seqrl.configs.sections.rendering import RenderingSection
 from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
 from seqrl.core.registry import EXPLORATIONS, RELABELERS, TIMESTEP_ENCODERS
 
@@ -67,6 +68,7 @@ class ExperimentSection(Section):
     logging: LoggingSection = LoggingSection()
     save: SaveSection = SaveSection()
     evaluation: EvaluationSection = EvaluationSection()
+    rendering: RenderingSection = RenderingSection()
     report: ReportSection = ReportSection()
 
 

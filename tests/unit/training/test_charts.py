@@ -3,9 +3,8 @@
 import re
 
 import numpy as np
-import pytest
 
-from seqrl.training.charts import curve_svg, gif_bytes, stack_svg
+from seqrl.training.charts import curve_svg, stack_svg
 from seqrl.training.series import GRADIENT_STEPS, Axis, merged, points_of, shares_of, thinned
 
 ENV_STEPS = Axis("progress/env_steps", "environment steps")
@@ -81,16 +80,3 @@ def test_share_that_a_line_does_not_name_is_zero_and_a_null_is_a_gap():
     np.testing.assert_array_equal(places, [1, 2, 3])
     np.testing.assert_array_equal(shares, [[0.5, 0], [0.5, 0.25], [0.5, np.nan]])
     assert stack_svg(rows, ["absent"], "t") is None
-
-
-@pytest.mark.parametrize(("width", "thinned"), [(100, 100), (640, 640), (641, 321), (1400, 467)])
-def test_gif_holds_every_frame_and_is_not_too_wide(width, thinned):
-    import imageio.v3 as imageio
-
-    frames = [np.full((8, width, 3), 60 * i, np.uint8) for i in range(4)]
-    data = gif_bytes(frames)
-    assert data[:4] == b"GIF8"
-    back = imageio.imread(data, extension=".gif", index=None)
-    assert back.shape[0] == 4
-    assert back.shape[2] == thinned
-    assert [int(f[..., 0].mean()) for f in back] == pytest.approx([0, 60, 120, 180], abs=4)

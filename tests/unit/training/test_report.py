@@ -4,14 +4,14 @@ import base64
 import re
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 
-from seqrl.training.charts import gif_bytes
+from seqrl.training import curves
 from seqrl.training.curves import curve_axes, curves_html
 from seqrl.training.report import Report, write_report
 from seqrl.training.series import GRADIENT_STEPS
 
+GIF = b"GIF89a, or any bytes"
 EVIL = "<script>alert('x')</script>&\"quoted\""
 ROWS = [
     {"step": s, "loss/total": 1.0 / (s + 1), "eval/success_mean": 0.5, "eval/success_mean_low": 0.4,
@@ -62,7 +62,7 @@ def _written(tmp_path, **changes):
 
 
 def test_nothing_is_loaded_from_elsewhere(tmp_path):
-    text = _written(tmp_path, animation=gif_bytes([np.zeros((4, 4, 3), np.uint8)] * 2))
+    text = _written(tmp_path, animation=GIF)
     page = _Page(text)
     assert "svg" in page.tags
     assert not {"script", "link", "iframe", "object", "embed", "base"} & set(page.tags)
@@ -82,7 +82,7 @@ def test_everything_a_user_names_is_escaped(tmp_path):
         final={f"eval/{EVIL}/return_mean": 1.0},
         facts={EVIL: EVIL},
         warnings=[EVIL],
-        animation=gif_bytes([np.zeros((4, 4, 3), np.uint8)] * 2),
+        animation=GIF,
         animation_caption=EVIL,
         rows=[{"step": 1, "time/wall_s": 1.0, f"eval/{EVIL}/return_mean": 1.0, "eval/b/return_mean": 1.0}],
     )
@@ -92,11 +92,10 @@ def test_everything_a_user_names_is_escaped(tmp_path):
 
 
 def test_animation_is_embedded_whole(tmp_path):
-    gif = gif_bytes([np.full((6, 8, 3), 40 * i, np.uint8) for i in range(3)])
-    page = _Page(_written(tmp_path, animation=gif, animation_caption="two episodes"))
+    page = _Page(_written(tmp_path, animation=GIF, animation_caption="two episodes"))
     (source,) = [v for t, n, v in page.attributes if (t, n) == ("img", "src")]
     assert source.startswith("data:image/gif;base64,")
-    assert base64.b64decode(source.split(",", 1)[1]) == gif
+    assert base64.b64decode(source.split(",", 1)[1]) == GIF
     assert "two episodes" in page.text
     assert "img" not in _Page(_written(tmp_path)).tags
 
@@ -139,8 +138,8 @@ def test_config_is_shown(tmp_path):
     ("file", "labels"),
     [
         ("old", ["gradient steps"]),
-        ("offline", ["gradient steps", "wall time (s)"]),
-        ("online", ["environment steps", "gradient steps", "wall time (s)"]),
+        ("offline", ["gradient steps", "epochs", "wall time (s)"]),
+        ("online", ["environment steps", "gradient steps", "epochs", "wall time (s)"]),
     ],
 )
 def test_axes_of_a_file_and_its_switch(tmp_path, file, labels):
@@ -181,14 +180,21 @@ def test_charts_are_in_order_and_several_tasks_have_one():
         "collect/return_mean": 1.0,
         "time/env_steps_per_s": 9.0,
         "optim/grad_norm": 1.0,
+        "optim/learning_rate": 1e-3,
+        "loss/actor": 1.0,
+        "loss/critic": 2.0,
     }
+    tasks |= {f"eval/task{i}/success_mean": 1.0 for i in range(2)}
     rows = [{**row, **tasks, **more} for row in ROWS]
     html = curves_html([{**row, "time/learn_share": 0.4} for row in rows])
     titles = [
-        "success (",
+        ">success (",
+        ">success per task (evaluation)<",
         ">return<",
         ">return per task (evaluation, 8 of 10)<",
         ">loss<",
+        ">terms of the loss<",
+        ">learning rate<",
         ">gradient norm",
         ">exploration",
     ]
@@ -196,8 +202,37 @@ def test_charts_are_in_order_and_several_tasks_have_one():
     assert places == sorted(places)
     assert [f"_$\\frac_{i}$<" in html for i in range(10)] == [True] * 8 + [False] * 2
     assert ">training, with exploration<" in html
-    one = [{**row, "eval/task/return_mean": 1.0} for row in ROWS]
+    assert ">held out<" in html
+    one = [{**row, "eval/task/return_mean": 1.0, "eval/task/success_mean": 1.0, "loss/nll": 1.0} for row in ROWS]
     assert "per task" not in curves_html(one)
+    assert "terms of" not in curves_html(one)
+
+
+def test_few_tasks_have_intervals():
+    def shown(num):
+        ends = {"": 0.5, "_low": 0.4, "_high": 0.6}
+        return curves_html(
+            [
+                {"step": s, **{f"eval/t{i}/success_mean{k}": v for i in range(num) for k, v in ends.items()}}
+                for s in (1, 2)
+            ]
+        )
+
+    assert shown(3).count("FillBetween") == 3
+    assert ">success per task (evaluation, 95 % interval)<" in shown(3)
+    assert "FillBetween" not in shown(4)
+
+
+def test_a_training_loss_counts_to_the_end_of_its_epoch(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(curves, "_charts", lambda rows, x: drawn.update({x.key: rows}) or ["<svg>"])
+    rows = [
+        {"step": 1, "progress/epoch": 0, "loss/total": 1.0},
+        {"step": 1, "progress/epoch": 1, "eval/return_mean": 0.0},
+    ]
+    curves_html(rows)
+    assert [row["progress/epoch"] for row in drawn["progress/epoch"]] == [1, 1]
+    assert rows[0]["progress/epoch"] == 0
 
 
 @pytest.mark.filterwarnings("error")

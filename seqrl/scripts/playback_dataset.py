@@ -1,0 +1,147 @@
+"""Play a dataset: its actions in the environment, with what differs from what is stored; or its images."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from seqrl.core.errors import ConfigError, EnvError
+from seqrl.scripts._script import check_output, check_seed, json_object, script
+
+UNKNOWN_START = (
+    "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
+    "the state in which the environment began: episode k was played from reset(seed={seed} + k). Pass the --seed with "
+    "which it was recorded, or draw stored images with --obs KEY."
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl playback-dataset", description=__doc__)
+    p.add_argument("--dataset", required=True, help="robomimic HDF5 file, or seqrl store")
+    p.add_argument("--output", "--video_path", type=Path, help="video to write, .gif or .mp4")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--actions", action="store_true", help="play the actions in the environment (the default)")
+    what.add_argument("--obs", nargs="+", metavar="KEY", help="draw these stored image observations")
+    p.add_argument("--episodes", "--n", type=int, default=5, help="the first n episodes (default %(default)s)")
+    p.add_argument("--first", action="store_true", help="only the first frame of every episode")
+    p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
+    p.add_argument("--every", "--video_skip", type=int, default=1, help="draw every n-th step (default %(default)s)")
+    p.add_argument("--fps", type=float, default=15.0, help="frames shown per second (default %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="episode k is reset with seed + k (default %(default)s)")
+    p.add_argument("--env", help="another environment id than that of the dataset")
+    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over the dataset's")
+    p.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    p.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Play, and return the exit code."""
+    args = parser().parse_args(argv)
+    _check(args)
+    from seqrl.core.plugins import load_plugins
+    from seqrl.data.ingest import open_store
+    from seqrl.data.sequence_dataset import select_episodes
+    from seqrl.training.video import VideoWriter, check_video_suffix
+
+    if args.output is not None:
+        check_video_suffix(args.output.suffix)
+    load_plugins(args.plugin)
+    store = open_store(args.dataset)
+    numbers = [int(n) for n in select_episodes(store, args.filter_key)[: args.episodes]]
+    with contextlib.ExitStack() as stack:
+        video = None if args.output is None else stack.enter_context(VideoWriter(args.output, args.fps))
+        if args.obs:
+            _draw(args, store, numbers, video)
+        else:
+            _replay(args, store, numbers, video)
+    if video is not None:
+        print(f"wrote {video.num_frames} frames to {args.output}", file=sys.stderr)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if min(args.episodes, args.every) < 1 or not 0 < args.fps <= 50:
+        raise ConfigError("--episodes and --every must be at least 1, --fps in (0, 50]")
+    if args.obs and args.output is None:
+        raise ConfigError("--obs needs --output FILE, the video to write")
+    check_seed(args.seed)
+    check_output(args.output, (".gif", ".mp4"), overwrite=args.overwrite)
+
+
+def _name(store: Any, number: int) -> str:
+    return store.names[number] or f"episode_{number}"
+
+
+def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
+    """Draw stored images."""
+    from seqrl.training.playback import check_image_keys, draw_stored
+
+    check_image_keys(store, args.obs, args.dataset)
+    for number in numbers:
+        trajectory, name = store.trajectory(number), _name(store, number)
+        draw_stored(trajectory, name, args.obs, video.add, every=args.every, only_first=args.first)
+
+
+def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
+    """Play the actions, and print what differs."""
+    import gymnasium as gym
+
+    from seqrl.training.playback import replay
+
+    env = _environment(args, store.info, is_rendered=video is not None)
+    results = []
+    try:
+        for number in numbers:
+            result = replay(
+                env,
+                store.info,
+                store.trajectory(number),
+                _name(store, number),
+                seed=args.seed + number,
+                on_picture=None if video is None else video.add,
+                every=args.every,
+                only_first=args.first,
+            )
+            results.append(result)
+            if not args.json:
+                print(result.text(), flush=True)
+    except gym.error.Error as error:
+        raise EnvError(f"environment {env}: {error}") from error
+    finally:
+        env.close()
+    num_same = sum(r.is_as_stored for r in results)
+    if args.json:
+        rows = [{**dataclasses.asdict(r), "is_as_stored": r.is_as_stored} for r in results]
+        print(json.dumps({"episodes": rows, "as_stored": num_same}, indent=2))
+    else:
+        print(f"{num_same} of {len(results)} episodes as stored")
+    if num := sum(r.first_step == 0 for r in results):
+        print(UNKNOWN_START.format(num=num, seed=args.seed), file=sys.stderr)
+
+
+def _environment(args: argparse.Namespace, info: Any, *, is_rendered: bool) -> Any:
+    """Return the dataset's environment, or the one that was asked for."""
+    import seqrl.envs  # noqa: F401  (registers the built-in environments)
+    from seqrl.envs.make import make_env, names_foreign_module
+
+    env_id = args.env or info.env_id
+    if env_id is None:
+        raise ConfigError(f"{args.dataset} names no environment; give one (--env ID), or draw its images (--obs KEY)")
+    if args.env is None and (module := names_foreign_module(env_id)):
+        raise EnvError(f"{env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
+    kwargs = {**({} if args.env else info.env_kwargs), **args.env_kwargs}
+    return make_env(env_id, kwargs, render_mode="rgb_array" if is_rendered else None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
