@@ -210,13 +210,13 @@ class Experiment(TestedExperiment):
         if self.role == "collect":
             logger.warning("%s: this collector ends; the same command starts another", name)
             return
-        path, progress = self.save_interrupted(), self.progress
+        path = self.save_interrupted()
         if not self.accelerator.is_main_process:
             return
         if path is None:
             logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, self.folder.path)
-        elif progress.is_in_epoch and progress.step_in_epoch == 0:
-            logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, progress.epoch + 1, path)
+        elif self.drops_epoch:
+            logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, self.progress.epoch + 1, path)
         else:
             logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, self.num_steps, path)
 

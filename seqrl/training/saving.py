@@ -97,8 +97,7 @@ class SavingExperiment(ExperimentSetup):
         """
         progress = self.progress
         self.algo.updater.guard.check(wait=True)
-        is_torn = progress.is_in_epoch and self.config.collect.steps_per_epoch > 0
-        if is_torn or progress.is_new:
+        if self.drops_epoch or progress.is_new:
             return self.folder.last
         path = self.folder.unfinished(progress.epoch, progress.step_in_epoch, is_evaluated=progress.is_evaluated)
         state = training_state(self._myself())
@@ -107,6 +106,11 @@ class SavingExperiment(ExperimentSetup):
             self.folder.remove_unused(self._is_kept)
             self.callbacks.on_save(self._myself(), path)
         return path
+
+    @property
+    def drops_epoch(self) -> bool:
+        """Whether the epoch under way is lost if the run ends now."""
+        return self.progress.is_in_epoch and self.config.collect.steps_per_epoch > 0
 
     def _write(self, path: Path, state: TrainingState) -> None:
         """Write a checkpoint, and let ``last`` name it. Whatever names a checkpoint names a whole one, always."""
