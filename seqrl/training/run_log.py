@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
-from seqrl.core.errors import SeqrlError
+from seqrl.core.errors import RunInterrupted, SeqrlError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -49,6 +49,8 @@ class RunLog(logging.Handler):
 
     def write_error(self, error: BaseException) -> None:
         """Add what ended the run: the message of an error that a user can cause, the traceback of any other."""
+        if isinstance(error, RunInterrupted):
+            return  # what was saved has been said
         if isinstance(error, SeqrlError | KeyboardInterrupt):
             self.write(f"error: {error or type(error).__name__}")
         else:
