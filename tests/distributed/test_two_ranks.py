@@ -165,12 +165,13 @@ Learner.learn_epoch = signalled
 """
 
 
+@pytest.mark.slow
 def test_all_ranks_end_after_the_same_step_when_one_gets_a_signal(tmp_path, monkeypatch):
     """With dropout, so that every rank's generator has to come back too."""
     (tmp_path / "signalling.py").write_text(SIGNALLING)
     settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12",
                 "train.steps_per_epoch=8", "experiment.logging.every_n_steps=2",
-                "algo.sequence_encoder.dropout=0.2"]  # fmt: skip
+                "algo.sequence_encoder={\"type\": \"gru\", \"d_hidden\": 16, \"dropout\": 0.2}"]  # fmt: skip
     arguments = [a for s in settings for a in ("--set", s)]
 
     def train(name, *flags):

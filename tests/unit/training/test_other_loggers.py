@@ -105,7 +105,8 @@ def test_a_logger_of_a_plugin(tmp_path, monkeypatch):
         offline(tmp_path, experiment={"logging": {"others": [{"type": "minee"}]}})
 
 
-def test_the_schema_allows_for_loggers_of_plugins():
-    assert LOGGERS.names() == []
+def test_the_schema_allows_for_loggers_of_plugins(monkeypatch):
+    monkeypatch.setattr(LOGGERS, "_entries", {})
+    monkeypatch.setattr(LOGGERS, "sections", {})
     schema = json.dumps(type(seqrl.config_factory("bc")).model_json_schema())
     assert '"anyOf": []' not in schema
