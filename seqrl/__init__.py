@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from seqrl.configs import BaseConfig, config_factory, get_all_registered_configs, register_config
     from seqrl.core.errors import SeqrlError
+    from seqrl.training.callbacks import Callback
     from seqrl.training.deploy import env_from_checkpoint
     from seqrl.training.experiment import Experiment
 
@@ -40,6 +41,7 @@ _HOMES = {
     ),
     "seqrl.configs": ("BaseConfig", "config_factory", "get_all_registered_configs", "register_config"),
     "seqrl.core.errors": ("SeqrlError",),
+    "seqrl.training.callbacks": ("Callback",),
     "seqrl.training.deploy": ("env_from_checkpoint",),
     "seqrl.training.experiment": ("Experiment",),
 }
@@ -48,6 +50,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Algo",
     "BaseConfig",
+    "Callback",
     "Experiment",
     "Losses",
     "PolicyAlgo",

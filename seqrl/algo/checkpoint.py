@@ -16,7 +16,7 @@ from torch import Tensor
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
-from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError, format_problem
 from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
@@ -37,7 +37,7 @@ class TrainingState:
 
     Attributes:
         optimizer: Tensors of the optimiser, by name.
-        values: Counters and best scores; JSON values. Generators need no state: every epoch seeds them anew.
+        values: Counters and best scores; JSON values. Between epochs generators need no state, as each seeds them.
     """
 
     optimizer: dict[str, Tensor]
@@ -182,7 +182,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     folder = find_checkpoint(path)
     card = Checkpoint(folder, {}).json_object(_CARD)
     if (version := card.get("format_version")) != FORMAT_VERSION:
-        raise CheckpointError(f"{folder / _CARD}: checkpoint format {version!r}; this seqrl reads {FORMAT_VERSION}")
+        raise CheckpointError(f"{folder / _CARD}: {format_problem('checkpoint format', version, FORMAT_VERSION)}")
     try:
         card = unsealed(card)
     except ValueError as error:

@@ -18,7 +18,7 @@ from seqrl.configs.sections.run import (
     ObservationSection,
     TrainSection,
 )
-from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.errors import ConfigError, did_you_mean, format_problem
 from seqrl.core.registry import Registry
 from seqrl.core.strict_json import parse_json
 
@@ -77,6 +77,9 @@ def config_factory(algo_name: str, values: Mapping[str, Any] | None = None, sour
     named = values.setdefault("algo_name", algo_name)
     if named != algo_name:
         raise ConfigError(f"{source}: algo_name is {named!r}, but algorithm {algo_name!r} was asked for")
+    version = values.get("format_version")
+    if type(version) is int and version > FORMAT_VERSION:  # its other keys may be new as well
+        raise ConfigError(f"{source}: {format_problem('format_version', version, FORMAT_VERSION)}")
     return build_section(cls, values, source)  # type: ignore[no-any-return]
 
 

@@ -94,7 +94,8 @@ def _build_component(component: Component, default: Any, value: Any, path: str, 
         value = value.to_values()
     names = component.registry.names()
     if not isinstance(value, Mapping):
-        problems.append((path, f'must be an object such as {{"type": "{names[0]}"}}, got {_short(value)}'))
+        example = names[0] if names else "name"
+        problems.append((path, f'must be an object such as {{"type": "{example}"}}, got {_short(value)}'))
         return _FAILED
     name = value.get("type", getattr(default, "type", None))
     if name is None:

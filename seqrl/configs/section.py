@@ -88,7 +88,7 @@ class Component:
         """Describe the field as one of the registered sections, for editors."""
         options = [self.section(name).model_json_schema() for name in self.registry.names()]
         is_optional = schema.get("type") == "nullable" or "nullable" in str(schema.get("schema", {}).get("type"))
-        return {"anyOf": [*options, {"type": "null"}] if is_optional else options}
+        return {"anyOf": [*options, {"type": "null"}] if is_optional else options or [{"type": "object"}]}
 
 
 def _derived_section(name: str, component: Any) -> type[Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -32,6 +33,24 @@ class CheckpointError(SeqrlError):
 
 class TrainingError(SeqrlError):
     """Training itself failed, for instance because the loss became non-finite."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """A signal ended a run, after what it had reached was saved.
+
+    Attributes:
+        exit_code: 128 and the signal's number, as shells have it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.exit_code = 128 + number
+
+
+def format_problem(kind: str, version: object, newest: int) -> str:
+    """Return what is wrong with the version of a file's format, for instance ``"store format 2; ..."``."""
+    is_newer = isinstance(version, int) and version > newest
+    return f"{kind} {version!r}; this seqrl reads {newest}" + ("; update seqrl" if is_newer else "")
 
 
 def did_you_mean(name: str, legal: Iterable[str]) -> str:

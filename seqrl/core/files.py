@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -88,6 +89,31 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
             os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder; no reader ever sees a part of it under its name."""
+    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    try:
+        os.replace(path, hidden)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether this module gave the name to what was never finished, or is being deleted."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.(tmp|old)", name) is not None
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Delete what writers that were killed have left in a folder; nobody may be writing to it."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if is_temporary(path.name):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 class FileLock:

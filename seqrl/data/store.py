@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.core.errors import DataError
+from seqrl.core.errors import DataError, format_problem
 from seqrl.core.files import write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
 from seqrl.core.strict_json import parse_json, sealed, unsealed
@@ -129,7 +129,7 @@ class StoreInfo:
         """
         version = value.get("format_version") if isinstance(value, dict) else None
         if version != FORMAT_VERSION:
-            raise DataError(f"{source}: store format {version!r}; this seqrl reads {FORMAT_VERSION}")
+            raise DataError(f"{source}: {format_problem('store format', version, FORMAT_VERSION)}")
         try:
             return cls(
                 observation_space=space_from_json(value["observation_space"]),

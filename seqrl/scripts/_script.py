@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqrl.core.errors import ConfigError, SeqrlError, TrainingError
+from seqrl.core.errors import ConfigError, RunInterrupted, SeqrlError, TrainingError
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ Main = Callable[[Sequence[str] | None], int]
 def script(main: Main) -> Callable[..., int]:
     """Wrap a main function: user errors print and return 2, a failed run prints and returns 1.
 
-    An unexpected exception keeps its traceback; Ctrl-C returns 130.
+    An unexpected exception keeps its traceback; Ctrl-C returns 130, and SIGTERM, in a run, 143.
     """
 
     @functools.wraps(main)
@@ -92,6 +92,8 @@ def script(main: Main) -> Callable[..., int]:
         except (PermissionError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
             print(f"error: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
             return 2
+        except RunInterrupted as error:
+            return error.exit_code
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130

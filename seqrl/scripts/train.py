@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def resolve_config(args: argparse.Namespace) -> BaseConfig:
-    """Return the config that the command line describes.
+def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
+    """Return the config that the command line describes, and what it drops.
 
     Raises:
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
@@ -75,18 +75,19 @@ def resolve_config(args: argparse.Namespace) -> BaseConfig:
         overrides.insert(0, "train.data=" + json.dumps([{"path": args.dataset}]))
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
-    for dropped in apply_overrides(values, overrides):
-        print(f"note: {dropped}", file=sys.stderr)
+    notes = [f"note: {dropped}" for dropped in apply_overrides(values, overrides)]
+    for note in notes:
+        print(note, file=sys.stderr)
     if "algo_name" not in values:
         raise ConfigError(f"{args.config}: algo_name is required, to know which algorithm's config this is")
-    return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}")
+    return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}"), notes
 
 
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and return the exit code."""
     args = parser().parse_args(argv)
-    config = resolve_config(args)
+    config, notes = resolve_config(args)
     if args.print_schema:
         print(json.dumps(type(config).model_json_schema(), indent=2))
         return 0
@@ -96,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.training.experiment import Experiment
 
     experiment = Experiment.from_config(config, role=args.role, resume=args.resume, overwrite=args.overwrite)
+    for note in notes:
+        experiment.run_log.write(note)
     experiment.start()
     experiment.learn()
     return 0

@@ -54,6 +54,7 @@ def wait_for_data(experiment: Experiment, epoch: int) -> None:
             )
             said = time.monotonic()
         time.sleep(POLL_S)
+        experiment.check_signal()
         dataset.refresh(epoch)
 
 
@@ -71,6 +72,7 @@ def collect_until_finished(experiment: Experiment) -> None:
         collector.exploration.num_steps[:] = int(sum(before) / len(before))  # go on where the others are
     try:
         while not run.is_finished:
+            experiment.ending.check()
             if not is_running(experiment.folder.path):
                 time.sleep(POLL_S)  # the learner was stopped, and may be resumed
                 continue
@@ -80,7 +82,7 @@ def collect_until_finished(experiment: Experiment) -> None:
             if version < experiment.config.collect.start_epoch:
                 time.sleep(POLL_S)
                 continue
-            stats = collector.collect(epoch)
+            stats = collector.collect(epoch, lambda *_: experiment.ending.check())
             epoch += 1
             progress.epoch = epoch
             progress.env_steps += stats.env_steps

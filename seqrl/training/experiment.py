@@ -4,53 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from seqrl.algo.checkpoint import read_checkpoint, save_checkpoint
+from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError, ConfigError, EnvError, TrainingError
-from seqrl.core.seeding import integer_seed, seed_everything
-from seqrl.core.types import TimeStep
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.core.errors import ConfigError, EnvError, RunInterrupted, TrainingError
+from seqrl.core.seeding import seed_everything, set_generator_states
 from seqrl.envs.metrics import Episode
+from seqrl.training.callbacks import Callback, Callbacks
 from seqrl.training.collecting import collect_until_finished, merged, wait_for_data
 from seqrl.training.collector import CollectStats
 from seqrl.training.console import evaluation_line
-from seqrl.training.environments import Makers, build_env, first_spaces
-from seqrl.training.evaluator import Evaluator
+from seqrl.training.ending import Ending
 from seqrl.training.learner import LearnStats
-from seqrl.training.loggers import JsonlLogger, MetricsLogger, TensorBoardLogger
+from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers
 from seqrl.training.rendering import render_epoch
 from seqrl.training.replay import budget_of
-from seqrl.training.resume import restore, training_state
-from seqrl.training.rollouts import OnStep, recording
+from seqrl.training.resume import begin_again, restore
 from seqrl.training.run_report import write_run_report
-from seqrl.training.setup import ExperimentSetup, Progress, Role
-from seqrl.training.spaces import agreed_spaces
+from seqrl.training.setup import Progress, Role
 from seqrl.training.summary import start_summary
+from seqrl.training.testing import TestedExperiment
 from seqrl.training.weights import Publisher, reported_progress
 
 __all__ = ["Experiment", "Progress", "RunStats"]
 
 logger = logging.getLogger(__name__)
-
-BEST_BY = {
-    "success": ("eval/success_mean", 1.0),
-    "return": ("eval/return_mean", 1.0),
-    "valid_loss": ("valid/total", -1.0),
-}
-"""Measure -> (metric, +1 if more is better)."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +53,33 @@ class RunStats:
         epochs: Epochs that are done.
         metrics: The last evaluation and validation.
         env_steps: Transitions taken in training environments.
+        stop_reason: What :meth:`Experiment.stop` was given, if it ended the run.
     """
 
     path: Path
     epochs: int
     metrics: dict[str, float]
     env_steps: int = 0
+    stop_reason: str | None = None
 
 
-class Experiment(ExperimentSetup):
+class Experiment(TestedExperiment):
     """Trains one algorithm by one run file: offline, online, or both; see :class:`ExperimentSetup` for the arguments.
 
     An epoch collects, learns, evaluates, saves and publishes; each of these is a method that can be overridden.
+
+    Args:
+        config: The run file.
+        callbacks: Called at certain moments, in their order.
+        options: See :class:`ExperimentSetup`.
     """
 
-    def __init__(self, config: BaseConfig, **options: Any) -> None:
+    def __init__(self, config: BaseConfig, *, callbacks: Iterable[Callback] = (), **options: Any) -> None:
         super().__init__(config, **options)
-        self.metrics: dict[str, float] = {}
-        self.metrics_epoch = -1
-        self.best: dict[str, float] = {}
+        self.callbacks = Callbacks(callbacks)
+        self.ending = Ending()
         self.loggers: list[MetricsLogger] = []
         self._publisher: Publisher | None = None
-        self._started = time.perf_counter()
         self._epochs_before = 0
         self._has_learned = False
 
@@ -101,14 +97,18 @@ class Experiment(ExperimentSetup):
             SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
         """
         try:
+            self.run_log.begin()
             self._prepare()
             if self.role == "collect":
                 return
-            if self._resume:
+            if self._goes_on:
                 restore(self, read_checkpoint(self.folder.path))
+            elif self._resume:
+                begin_again(self)
             if self.accelerator.is_main_process:
                 logger.info("%s", start_summary(self))
-        except BaseException:
+        except BaseException as error:
+            self.run_log.write_error(error)
             self.close()
             raise
 
@@ -116,9 +116,12 @@ class Experiment(ExperimentSetup):
     def learn(self) -> RunStats:
         """Train to the end, and write the report; in the role ``collect``, collect until the learner has ended.
 
+        SIGTERM and Ctrl-C end it after the gradient step under way, saved so that ``resume=True`` goes on from there.
+
         Raises:
             TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``; the last two batches lie
                 in the run's folder then.
+            RunInterrupted: After such a signal.
         """
         if not hasattr(self, "algo"):
             raise ConfigError("call start() before learn()")
@@ -126,42 +129,112 @@ class Experiment(ExperimentSetup):
             raise ConfigError("learn() was called before; go on with a new Experiment and resume=True")
         self._has_learned = True
         self._started, self._epochs_before = time.perf_counter(), self.progress.epoch
+        accelerator = self.accelerator
         try:
+            with self.ending.handling_signals(is_alone=self._is_alone, is_main=accelerator.is_main_process):
+                self._run()
+        except BaseException as error:
+            self.run_log.write_error(error)
+            raise
+        finally:
+            self.close()
+        path = self.folder.path if accelerator.is_main_process else Path()
+        return RunStats(path, self.progress.epoch, self.metrics, self.progress.num_env_steps, self.ending.reason)
+
+    def stop(self, reason: str) -> None:
+        """End the run after the epoch under way, which is evaluated, saved and reported like the last one."""
+        self.ending.reason = self.ending.reason or reason
+
+    def _run(self) -> None:
+        """Learn or collect; after a signal, save first."""
+        try:
+            self.callbacks.on_start(self)
             if self.role == "collect":
                 collect_until_finished(self)
             else:
                 self._learn()
+            self._repeat_warnings()
+        except KeyboardInterrupt as error:
+            ending = self.ending
+            # An environment's process may have got Ctrl-C as well, and its vector raises that here.
+            is_echo = self._is_alone and not ending.is_forced
+            if ending.signal is None or not (isinstance(error, RunInterrupted) or is_echo):
+                raise
+            self._end_by_signal(ending.signal)
+            raise RunInterrupted(ending.signal) from None
         finally:
-            self.close()
-        path = self.folder.path if self.accelerator.is_main_process else Path()
-        return RunStats(path, self.progress.epoch, self.metrics, self.progress.num_env_steps)
+            self.callbacks.on_end(self)
 
     def _learn(self) -> None:
         self._open_loggers()
         if self.config.collect.steps_per_epoch and self.accelerator.is_main_process:
             self._publisher = Publisher(self.folder.path)
         self.publish()
-        if self.progress.epoch == 0:
+        if self.progress.is_new:
             self._evaluate_and_log()
+        elif not self.progress.is_evaluated:
+            self.end_of_epoch()
         for epoch in range(self.progress.epoch, self.config.train.num_epochs):
+            self.check_signal()
+            if self.ending.reason is not None:
+                break
             self.run_epoch(epoch)
+        if self.ending.reason is not None and self.accelerator.is_main_process:
+            logger.info("stopped after epoch %d: %s", self.progress.epoch, self.ending.reason)
         if self.config.train.steps_per_epoch and not self.num_steps:
             self.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
         self._report()
         if self._publisher is not None:
             self._publisher.finish()
 
+    def check_signal(self) -> None:
+        """Let every process know of the signals and the wishes to stop; every process has to call it.
+
+        Raises:
+            RunInterrupted: If a signal has come.
+        """
+        self.ending.agree()
+        self.ending.check()
+
+    @property
+    def _is_alone(self) -> bool:
+        return int(self.accelerator.num_processes) == 1
+
+    def _check_alone(self, *_: Any) -> None:
+        """End the run if a signal has come, where no other process has to know."""
+        if self._is_alone:
+            self.ending.check()
+
+    def _end_by_signal(self, number: int) -> None:
+        """Save what was reached, and say how to go on."""
+        name = signal.Signals(number).name
+        if self.role == "collect":
+            logger.warning("%s: this collector ends; the same command starts another", name)
+            return
+        path = self.save_interrupted()
+        if not self.accelerator.is_main_process:
+            return
+        if path is None:
+            logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, self.folder.path)
+        elif self.drops_epoch:
+            logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, self.progress.epoch + 1, path)
+        else:
+            logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, self.num_steps, path)
+
     def run_epoch(self, epoch: int) -> None:
         """Collect, learn, evaluate, save and publish: the same path in every epoch."""
         train, collect = self.config.train, self.config.collect
         begin = time.perf_counter()
+        self.progress.is_in_epoch = True
         collected = self.collect_epoch(epoch) if self.collector and epoch >= collect.start_epoch else None
         is_ready = self.refresh_data(epoch)
         learned = None
         if is_ready and epoch >= train.start_epoch and train.steps_per_epoch:
             learned = self.learn_epoch(epoch)
-        self.progress.epoch = epoch + 1
-        self._log(self._epoch_metrics(collected, learned, time.perf_counter() - begin), self.num_steps)
+        self.progress.end_epoch()
+        numbers = self._epoch_metrics(collected, learned, time.perf_counter() - begin)
+        self._log(numbers, self.num_steps)
+        self.callbacks.on_epoch_end(self, numbers)
         self.end_of_epoch()
 
     def collect_epoch(self, epoch: int) -> CollectStats:
@@ -172,6 +245,7 @@ class Experiment(ExperimentSetup):
         with self._progress_bar(f"epoch {epoch + 1} collect", total, " steps") as bar:
 
             def on_step(num: int, stats: CollectStats) -> None:
+                self._check_alone()
                 bar.update(num)
                 if not bar.disable and bar.n % (50 * num) == 0:
                     bar.set_postfix_str(stats.shares(time.perf_counter() - begin), refresh=False)
@@ -201,32 +275,47 @@ class Experiment(ExperimentSetup):
 
     def learn_epoch(self, epoch: int) -> LearnStats:
         """Take one epoch's gradient steps."""
+        progress, log_every = self.progress, self.config.experiment.logging.every_n_steps
         seed_everything(self.config.train.seed, self.rank, epoch)
+        if self.generators is not None:  # the epoch was interrupted
+            set_generator_states(self.generators, self.device)
+            self.generators = None
         with self._progress_bar(f"epoch {epoch + 1} learn", self.config.train.steps_per_epoch, " updates") as bar:
+            bar.update(progress.step_in_epoch)
 
             def on_log(numbers: Any, step: int) -> None:
                 self._log(numbers, step)
                 bar.set_postfix_str(f"loss {numbers['loss/total']:.4g}", refresh=False)
 
+            def on_step(step: int) -> None:
+                progress.step_in_epoch += 1
+                bar.update()
+                if self.callbacks.watch_steps:
+                    self.callbacks.on_gradient_step(self, step)
+                if self._is_alone:
+                    self.ending.check()
+                elif step % log_every == 0:  # all processes have to end after the same step
+                    self.check_signal()
+
             try:
                 return self.learner.learn_epoch(
-                    epoch,
-                    log_every=self.config.experiment.logging.every_n_steps,
-                    on_log=on_log,
-                    on_step=lambda _: bar.update(),
+                    epoch, log_every=log_every, on_log=on_log, on_step=on_step, num_done=progress.step_in_epoch
                 )
             except NonFiniteError as error:
                 raise TrainingError(f"{error}; {self._dump_batches(error)}") from error
 
     def end_of_epoch(self) -> None:
         """Evaluate and save if it is time, and publish."""
-        epoch, section = self.progress.epoch, self.config.experiment
-        is_last = epoch == self.config.train.num_epochs
-        if is_last or epoch % section.evaluation.every_n_epochs == 0:
+        progress, section = self.progress, self.config.experiment
+        progress.is_evaluated = False
+        self.check_signal()
+        is_last = progress.epoch == self.config.train.num_epochs
+        if is_last or self.ending.reason or progress.epoch % section.evaluation.every_n_epochs == 0:
             self._evaluate_and_log()
         render_epoch(self)
-        kept = section.save.every_n_epochs
-        if is_last or epoch % section.save.last_every_n_epochs == 0 or (kept and epoch % kept == 0):
+        progress.is_evaluated = True
+        self.ending.agree()
+        if self.is_save_due() or is_last or self.ending.reason:
             self.save()
         self.publish()
         self.accelerator.wait_for_everyone()
@@ -263,72 +352,7 @@ class Experiment(ExperimentSetup):
         """
         if self.evaluator is None:
             raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
-        return self.evaluator.evaluate(self.algo, self.progress.epoch)
-
-    def evaluate_test(
-        self,
-        make_env: Makers,
-        episodes: int | None = None,
-        *,
-        timesteps: int | None = None,
-        render: bool = False,
-        save_trajs_to: str | Path | None = None,
-    ) -> tuple[dict[str, float], list[Episode]]:
-        """Return metrics and episodes of the current policy in other environments.
-
-        Args:
-            make_env: Makes one environment, or a list of such callables.
-            episodes: How many; by default, and without ``timesteps``, as many as the run's evaluations.
-            timesteps: Stop after so many steps of each environment, whatever has ended by then.
-            render: Call ``render`` after each step.
-            save_trajs_to: Store to which everything is added, protected, for other runs to train on.
-
-        Raises:
-            EnvError: If no episode ended.
-        """
-        episodes = self._checked_test(make_env, episodes, timesteps)
-        section = self.config.experiment.evaluation.model_copy()
-        section.episodes = episodes or section.num_envs
-        evaluator = Evaluator(
-            section,
-            lambda num_envs: build_env(make_env, num_envs, self.config.env),
-            integer_seed(self.config.train.seed, "test"),
-            least=1 if callable(make_env) else len(make_env),
-        )
-        hooks: list[OnStep] = []
-        writer: StoreWriter | None = None
-        try:
-            env = evaluator.env
-            if render:
-                hooks.append(lambda _actions, _step: (env.render(), None)[1])
-            if save_trajs_to is not None:
-                info = StoreInfo(env.observation_space, env.codec.space, source=f"{self.config.algo_name} policy")
-                writer = StoreWriter(Path(save_trajs_to).expanduser(), info)
-                hooks.append(recording(env.codec.decode, writer.append))
-
-            def on_step(actions: np.ndarray | None, step: TimeStep) -> None:
-                for hook in hooks:
-                    hook(actions, step)
-
-            return evaluator.evaluate(
-                self.algo, self.progress.epoch, episodes=episodes, max_steps=timesteps, on_step=on_step
-            )
-        finally:
-            evaluator.close()
-            if writer is not None:
-                writer.close()
-
-    def _checked_test(self, make_env: Makers, episodes: int | None, timesteps: int | None) -> int | None:
-        """Return how many episodes a test has, after looking at its arguments."""
-        if not hasattr(self, "algo"):
-            raise ConfigError("call start() before evaluate_test()")
-        for name, value in (("episodes", episodes), ("timesteps", timesteps)):
-            if value is not None and value < 1:
-                raise ConfigError(f"evaluate_test: {name} must be at least 1, got {value}")
-        for maker in [make_env] if callable(make_env) else make_env:
-            agreed_spaces(self.info, *first_spaces(maker), "make_env")
-        is_open = episodes is None and timesteps is None
-        return self.config.experiment.evaluation.episodes if is_open else episodes
+        return self.evaluator.evaluate(self.algo, self.progress.epoch, on_step=self._check_alone)
 
     def _evaluate_and_log(self) -> None:
         if not self.accelerator.is_main_process:
@@ -348,102 +372,15 @@ class Experiment(ExperimentSetup):
                 left_s=spent / done * left if done else None,
             )
             logger.info("%s", line)
-
-    # -------------------------------------------------------------------------------------- save, load
-    @property
-    def num_steps(self) -> int:
-        """Gradient steps so far."""
-        return self.algo.updater.num_steps
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds of the run so far, over all its parts."""
-        return self.progress.wall_s + time.perf_counter() - self._started
-
-    def save(self) -> None:
-        """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names."""
-        state = training_state(self)
-        if not self.accelerator.is_main_process:
-            return
-        epoch, section = self.progress.epoch, self.config.experiment.save
-        path = self.folder.checkpoint(epoch)
-        is_measured = self.metrics_epoch == epoch
-        improved = self._improved() if is_measured else []
-        state.values["best"] = self.best
-        save_checkpoint(
-            path,
-            self.algo,
-            self.info.observation_space,
-            self.info.action_space,
-            env={"id": self.env_id, "kwargs": self.env_kwargs} if self.env_id else {},
-            metrics={k: v for k, v in self.metrics.items() if np.isfinite(v)} if is_measured else {},
-            training_state=state,
-        )
-        for measure in improved:
-            self.folder.point(f"best_{measure}", path)
-        self.folder.point("last", path)
-        self.folder.remove_unused(section.every_n_epochs)
-
-    def _improved(self) -> list[str]:
-        """Return the measures in which this epoch is the best so far, and remember its scores."""
-        improved: list[str] = []
-        for measure in self.config.experiment.save.best:
-            metric, sign = BEST_BY[measure]
-            value = self.metrics.get(metric)
-            if value is not None and sign * value > sign * self.best.get(measure, -sign * np.inf):
-                self.best[measure] = value
-                improved.append(measure)
-        return improved
-
-    def load_checkpoint(self, epoch: int, *, resume_training_state: bool = True) -> None:
-        """Go back to an epoch of this run that was kept (``experiment.save.every_n_epochs``).
-
-        With the training state, what the run's own replay has got since is deleted.
-
-        Args:
-            epoch: Epochs that were done then.
-            resume_training_state: Restore optimiser and counters too; else the weights only.
-
-        Raises:
-            CheckpointError: If there is no checkpoint of that epoch.
-        """
-        self.load_checkpoint_from_path(self.folder.checkpoint(epoch), resume_training_state=resume_training_state)
-
-    def load_checkpoint_from_path(self, path: str | Path, *, resume_training_state: bool = False) -> None:
-        """Take the weights, or the whole training state, of any checkpoint whose networks fit.
-
-        Raises:
-            CheckpointError: If it is missing, damaged, or of other networks.
-        """
-        checkpoint = read_checkpoint(path)
-        if resume_training_state:
-            restore(self, checkpoint)
-            return
-        self.algo.deserialize(checkpoint.tensors("model.safetensors"))
-        self.algo.on_checkpoint_loaded(is_resume=False)
-
-    def delete_replay(self) -> None:
-        """Delete everything that the run has collected; protected data stays.
-
-        Raises:
-            CheckpointError: If the run has no replay.
-        """
-        if self.replay is None:
-            raise CheckpointError("this run has no replay")
-        if self.collector is not None:
-            self.collector.cut_off()
-        self.close_writer()
-        self.replay.cut({})
+            self.callbacks.on_evaluation(self, metrics)
 
     # ------------------------------------------------------------------------------------ logs, report
     def _open_loggers(self) -> None:
         if not self.accelerator.is_main_process:
             return
-        is_new = self.progress.epoch == 0
-        step, epoch = (None, None) if is_new else (self.num_steps, self.progress.epoch)
-        self.loggers.append(JsonlLogger(self.folder.metrics, step, epoch))
-        if self.config.experiment.logging.tensorboard:
-            self.loggers.append(TensorBoardLogger(self.folder.path / "tb", step))
+        step, epoch = (None, None) if self.progress.is_new else (self.num_steps, self.progress.epoch)
+        run = LoggedRun(self.folder.path, self.config.to_json(), step, epoch)
+        self.loggers += build_loggers(self.config.experiment.logging, run)
 
     def _log(self, numbers: dict[str, float], step: int) -> None:
         if not self.loggers:
@@ -481,9 +418,15 @@ class Experiment(ExperimentSetup):
             file = write_run_report(self)
             logger.info("report: %s", file)
 
+    def _repeat_warnings(self) -> None:
+        """Show the warnings once more, which may have scrolled out of sight."""
+        if self.warnings and self.accelerator.is_main_process:
+            logger.warning("the warnings of this run:%s", "".join(f"\n  {w}" for w in dict.fromkeys(self.warnings)))
+
     def close(self) -> None:
         """Close environments, files and loggers."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self.run_log.close)
             for closable in (*self.loggers, self._writer, self.collector, self.evaluator):
                 if closable is not None:
                     stack.callback(closable.close)

@@ -67,7 +67,9 @@ class Learner:
         self._rank = rank
         self._valid_batches: list[SeqBatch] = []
 
-    def learn_epoch(self, epoch: int, *, log_every: int, on_log: OnLog, on_step: OnProgress) -> LearnStats:
+    def learn_epoch(
+        self, epoch: int, *, log_every: int, on_log: OnLog, on_step: OnProgress, num_done: int = 0
+    ) -> LearnStats:
         """Take the gradient steps of one epoch; return its speed.
 
         Args:
@@ -75,19 +77,22 @@ class Learner:
             log_every: Gradient steps between two calls of ``on_log``.
             on_log: Takes metrics and the gradient step.
             on_step: Called after each gradient step with its number.
+            num_done: Gradient steps of the epoch that were taken before it was interrupted.
         """
         algo, updater = self.algo, self.algo.updater
-        num_batches = self._train.steps_per_epoch * self._train.accumulate_batches
+        indices = range(
+            num_done * self._train.accumulate_batches, self._train.steps_per_epoch * self._train.accumulate_batches
+        )
         waited, begin = 0.0, time.perf_counter()
         algo.set_train()
         batches = prefetched(
             lambda k: self._batch(epoch, k),
-            range(num_batches),
+            indices,
             self._train.prefetch_batches,
             pin=algo.device.type == "cuda",
         )
         try:
-            for k in range(num_batches):
+            for k in indices:
                 asked = time.perf_counter()
                 batch = next(batches)
                 waited += time.perf_counter() - asked
@@ -103,7 +108,8 @@ class Learner:
             algo.wants_metrics = True
         updater.guard.check(wait=True)
         algo.on_epoch_end(epoch)
-        return LearnStats(self._train.steps_per_epoch, time.perf_counter() - begin, waited, updater.guard.num_skipped)
+        num_steps = self._train.steps_per_epoch - num_done
+        return LearnStats(num_steps, time.perf_counter() - begin, waited, updater.guard.num_skipped)
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
         return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k))

@@ -1,14 +1,19 @@
-"""Where numbers go: ``metrics.jsonl`` always, TensorBoard if asked."""
+"""Where numbers go: ``metrics.jsonl`` always; TensorBoard, Weights & Biases and loggers of plug-ins if asked."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from seqrl.configs.sections.run import LoggingSection
 from seqrl.core.files import write_atomic
+from seqrl.core.registry import LOGGERS
+from seqrl.training.wandb_logger import WandbLogger, import_wandb
 
 
 class MetricsLogger(Protocol):
@@ -19,6 +24,56 @@ class MetricsLogger(Protocol):
 
     def close(self) -> None:
         """Flush and close."""
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """The run that a logger writes about; what a logger of a plug-in is made with, besides its options.
+
+    Attributes:
+        path: The run's folder.
+        config: The run file, as JSON values.
+        step: Gradient steps after which a resumed run goes on; None in a new run.
+        epoch: Epochs after which it goes on.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    step: int | None = None
+    epoch: int | None = None
+
+
+def check_loggers(section: LoggingSection) -> None:
+    """Find out whether the loggers can be made, before anything is done for them.
+
+    Raises:
+        ConfigError: If the package of one cannot be imported.
+        RegistryError: If one is unknown.
+    """
+    if section.wandb.enabled:
+        import_wandb()
+    for other in section.others:
+        LOGGERS.get(other.type)  # type: ignore[attr-defined]
+
+
+def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger]:
+    """Return the loggers that the run file asks for, and the one that is always there."""
+    with contextlib.ExitStack() as stack:
+        loggers: list[MetricsLogger] = []
+
+        def add(logger: MetricsLogger) -> None:
+            loggers.append(logger)
+            stack.callback(logger.close)
+
+        add(JsonlLogger(run.path / "metrics.jsonl", run.step, run.epoch))
+        if section.tensorboard:
+            add(TensorBoardLogger(run.path / "tb", run.step))
+        if section.wandb.enabled:
+            add(WandbLogger(run.path, section.wandb, run.config))
+        for other in section.others:
+            add(LOGGERS.get(other.type)(run, **other.options()))  # type: ignore[attr-defined]
+        stack.pop_all()  # all are there: none is closed
+        return loggers
 
 
 class JsonlLogger:

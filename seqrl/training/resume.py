@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from accelerate.utils import gather_object
 
 from seqrl.algo.checkpoint import Checkpoint, TrainingState
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
+from seqrl.core.seeding import generator_states
 
 if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment
@@ -19,19 +21,27 @@ logger = logging.getLogger(__name__)
 
 
 def training_state(experiment: Experiment) -> TrainingState:
-    """Return the state of a run after a whole epoch; every process has to call it."""
+    """Return the state of a run, after a whole epoch or in the middle of one; every process has to call it."""
     progress, collector = experiment.progress, experiment.collector
     explorations = gather_object([collector.exploration.state() if collector else None])
+    generators = gather_object([generator_states(experiment.device)]) if progress.step_in_epoch else []
     replay = experiment.replay
     values: dict[str, Any] = {
         "epoch": progress.epoch,
+        "step_in_epoch": progress.step_in_epoch,
+        "is_evaluated": progress.is_evaluated,
+        "generators": generators,
         "wall_s": experiment.wall_s,
         "num_steps": experiment.num_steps,
+        "num_skipped": experiment.algo.updater.guard.num_skipped,
         "env_steps": dict(progress.env_steps),
         "num_episodes": progress.num_episodes,
         "num_faults": progress.num_faults,
         "reported": progress.reported,
         "best": experiment.best,
+        "improved": [],
+        "kept_epochs": experiment.kept_epochs,
+        "kept_at_s": experiment.kept_at_s,
         "num_threads": torch.get_num_threads(),
         "num_processes": experiment.accelerator.num_processes,
         "data": experiment.learner.dataset.state(),
@@ -65,7 +75,18 @@ def restore(experiment: Experiment, checkpoint: Checkpoint) -> None:
     experiment.metrics, experiment.metrics_epoch = dict(checkpoint.card["metrics"]), experiment.progress.epoch
     if experiment.config.train.num_threads is None:
         torch.set_num_threads(values["num_threads"])
+    if experiment.accelerator.is_main_process and checkpoint.path.parent == experiment.folder.checkpoints:
+        for measure in values.get("improved", []):  # the run may have been killed before it had said so
+            experiment.folder.point(f"best_{measure}", checkpoint.path)
     logger.info("resuming after epoch %d, gradient step %d", experiment.progress.epoch, experiment.num_steps)
+
+
+def begin_again(experiment: Experiment) -> None:
+    """Begin a run that was stopped before it had saved anything: forget what it had collected and logged."""
+    num_processes = experiment.accelerator.num_processes
+    _restore_collecting(experiment, {"explorations": [None] * num_processes, "replay": {}})
+    if experiment.accelerator.is_main_process:
+        shutil.rmtree(experiment.folder.path / "tb", ignore_errors=True)
 
 
 def _check(experiment: Experiment, values: dict[str, Any]) -> None:
@@ -83,6 +104,11 @@ def _check(experiment: Experiment, values: dict[str, Any]) -> None:
 def _restore_progress(experiment: Experiment, values: dict[str, Any]) -> None:
     progress = experiment.progress
     progress.epoch, progress.wall_s = values["epoch"], values["wall_s"]
+    progress.step_in_epoch, progress.is_in_epoch = values.get("step_in_epoch", 0), False
+    progress.is_evaluated = values.get("is_evaluated", True)
+    experiment.generators = values["generators"][experiment.rank] if progress.step_in_epoch else None
+    experiment.algo.updater.guard.num_skipped = values.get("num_skipped", 0)
+    experiment.kept_epochs, experiment.kept_at_s = list(values.get("kept_epochs", [])), values.get("kept_at_s", 0.0)
     progress.env_steps = Counter(values["env_steps"])
     progress.num_episodes, progress.num_faults = values["num_episodes"], values["num_faults"]
     progress.reported = dict(values["reported"])

@@ -1,4 +1,4 @@
-"""The folder of a run: ``config.json``, ``metrics.jsonl``, ``tb/``, ``checkpoints/``, ``videos/``, ``report.html``."""
+"""A run's folder: ``config.json``, ``metrics.jsonl``, ``log.txt``, ``checkpoints/``, ``tb/``, ``report.html``, ..."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import logging
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from seqrl.algo.checkpoint import write_pointer
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import CheckpointError, ConfigError
-from seqrl.core.files import FileLock, is_locked, write_json
+from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ CHANGEABLE_ON_RESUME = (
     "train.init_from",
 )
 _LOCK = "lock"
+_CHECKPOINT = re.compile(r"epoch_(\d+)(_step_\d+|_unevaluated)?")
 MUST_FIT = ("algo_name", "algo.", "observation.", "train.window_steps", "collect.replay.path", "collect.replay.max_")
 """What a collector's config shares with its learner's."""
 
@@ -48,7 +50,7 @@ class RunFolder:
     Args:
         path: The folder.
         config: Written to ``config.json``; compared with the one there when resuming.
-        resume: Go on with what is there.
+        resume: Go on with what is there, from the beginning if that run was stopped before it had saved anything.
         overwrite: Delete what is there.
 
     Raises:
@@ -60,15 +62,19 @@ class RunFolder:
         self._set_paths(path)
         if is_running(path):
             raise ConfigError(f"another process is running {path}; stop it first, or choose another name (--name)")
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} should be the folder of the run, but is a file; choose another name")
         if resume:
             self._check_resumable(config)
-        elif path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} should be the folder of the run, but is a file; choose another name")
-        elif path.exists() and any(path.iterdir()):
+        elif not self._is_bare():
             self._clear(overwrite)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / _LOCK)
+        for folder in (path, self.checkpoints, path / "published"):
+            remove_temporaries(folder)
         write_json(path / "config.json", config.to_json())
+        if resume and self.last is None and (found := last_checkpoint(path)) is not None:
+            self.point("last", found)  # the run was killed in between
 
     @classmethod
     def at(cls, path: Path) -> RunFolder:
@@ -105,12 +111,20 @@ class RunFolder:
             return False
         return self.checkpoints.is_dir() and isinstance(saved, dict) and "algo_name" in saved
 
+    def _is_bare(self) -> bool:
+        """Tell whether there is nothing but what a run leaves that was killed before it had its ``config.json``."""
+        names = {p.name for p in self.path.iterdir() if not is_temporary(p.name)} if self.path.exists() else set()
+        is_empty = not (self.checkpoints.is_dir() and any(self.checkpoints.iterdir()))
+        return is_empty and names <= {_LOCK, self.checkpoints.name}
+
     def _check_resumable(self, config: BaseConfig) -> None:
-        if not (self.checkpoints / "last").is_file():
-            raise ConfigError(
-                f"nothing to resume: {self.checkpoints / 'last'} does not exist; leave --resume out"
-                + (", or replace what is there (--overwrite)" if self.path.exists() else "")
-            )
+        if not self.path.exists():
+            raise ConfigError(f"nothing to resume: {self.path} does not exist; leave --resume out")
+        if last_checkpoint(self.path) is None:
+            if not (self._is_bare() or self._is_run()):
+                raise ConfigError(f"nothing to resume: {self.path} is not the folder of a run; choose another name")
+            logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
+            return
         try:
             saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -132,16 +146,47 @@ class RunFolder:
         """Make ``name`` (``last``, ``best_success``) stand for a checkpoint."""
         write_pointer(self.checkpoints / name, target.name)
 
-    def remove_unused(self, keep_every: int | None) -> None:
-        """Delete checkpoints that no pointer names and that are not periodic."""
+    def unfinished(self, epoch: int, step: int, *, is_evaluated: bool) -> Path:
+        """Return the folder of the checkpoint of a run that was interrupted, between epochs or within one.
+
+        Args:
+            epoch: Epochs that are done.
+            step: Gradient steps of the next one that are done.
+            is_evaluated: Whether the last of the epochs has been evaluated and saved.
+        """
+        path = self.checkpoint(epoch)
+        if step:
+            return path.with_name(f"{path.name}_step_{step:06d}")
+        return path if is_evaluated else path.with_name(f"{path.name}_unevaluated")
+
+    @property
+    def last(self) -> Path | None:
+        """The checkpoint that ``last`` names, if there is one."""
+        pointer = self.checkpoints / "last"
+        return self.checkpoints / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None
+
+    def remove_unused(self, is_kept: Callable[[int], bool]) -> None:
+        """Delete checkpoints that no pointer names, and what writers that were killed have left.
+
+        Args:
+            is_kept: Tells of the checkpoint after so many epochs whether it stays all the same.
+        """
+        remove_temporaries(self.checkpoints)
         entries = list(self.checkpoints.iterdir())
         named = {p.read_text(encoding="utf-8", errors="replace").strip() for p in entries if p.is_file()}
         for folder in entries:
-            if re.fullmatch(r"\.epoch_\d+\.[0-9a-f]{8}\.(tmp|old)", folder.name):
-                shutil.rmtree(folder, ignore_errors=True)  # left by a process that was killed while saving
-            match = re.fullmatch(r"epoch_(\d+)", folder.name)
-            if match and folder.name not in named and not (keep_every and int(match[1]) % keep_every == 0):
-                shutil.rmtree(folder, ignore_errors=True)
+            match = _CHECKPOINT.fullmatch(folder.name)
+            if match and folder.name not in named and (match[2] or not is_kept(int(match[1]))):
+                remove_folder(folder)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """Return the checkpoint from which a run goes on: ``last``, or the newest if it was killed before there was one."""
+    folder = RunFolder.at(run)
+    if folder.last is not None or not folder.checkpoints.is_dir():
+        return folder.last
+    whole = [p for p in folder.checkpoints.iterdir() if _CHECKPOINT.fullmatch(p.name) and (p / "card.json").is_file()]
+    return max(whole, default=None)
 
 
 def is_running(path: Path) -> bool:

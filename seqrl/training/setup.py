@@ -44,9 +44,11 @@ from seqrl.training.environments import (
 from seqrl.training.evaluator import Evaluator
 from seqrl.training.host_memory import keep_freed_memory
 from seqrl.training.learner import Learner
+from seqrl.training.loggers import check_loggers
 from seqrl.training.rendering import check_rendering
 from seqrl.training.replay import budget_of, replay_source
-from seqrl.training.run_folder import RunFolder, default_name, join_run
+from seqrl.training.run_folder import RunFolder, default_name, join_run, last_checkpoint
+from seqrl.training.run_log import RunLog
 from seqrl.training.sources import open_data, split_sources, summarize
 from seqrl.training.spaces import agreed_spaces
 from seqrl.training.weights import CollectorSlot
@@ -66,6 +68,9 @@ class Progress:
         env_steps: Environment name -> transitions taken in training, by all processes.
         num_episodes: Training episodes that have ended.
         num_faults: Failures of training environments.
+        step_in_epoch: Gradient steps of the epoch under way that are done.
+        is_in_epoch: Whether an epoch is under way, that is, it still collects or learns.
+        is_evaluated: Whether the last of the epochs that are done has been evaluated (if it is time) and saved.
     """
 
     epoch: int = 0
@@ -74,6 +79,18 @@ class Progress:
     num_episodes: int = 0
     num_faults: int = 0
     reported: dict[str, Any] = field(default_factory=dict)
+    step_in_epoch: int = 0
+    is_in_epoch: bool = False
+    is_evaluated: bool = True
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been done yet."""
+        return self.epoch == 0 and self.step_in_epoch == 0
+
+    def end_epoch(self) -> None:
+        """Count the epoch under way as done."""
+        self.epoch, self.step_in_epoch, self.is_in_epoch, self.is_evaluated = self.epoch + 1, 0, False, False
 
     def take_reports(self, reports: Sequence[dict[str, Any]]) -> None:
         """Add what collectors have done since the last call."""
@@ -133,6 +150,8 @@ class ExperimentSetup:
         self._given_val_env = checked_makers("make_val_env", make_val_env) or self._given_train_env
         self._given_dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
         self._resume, self._overwrite = resume, overwrite
+        self._goes_on = False
+        self.run_log = RunLog()
         self._writer: StoreWriter | None = None
         self.data_summary: dict[str, float] = {}
         self.eval_makers: Makers | None = None
@@ -142,6 +161,8 @@ class ExperimentSetup:
         config = self.config
         load_plugins(config.plugins)
         check_rendering(config)
+        if self.role != "collect":
+            check_loggers(config.experiment.logging)
         if config.train.num_threads is not None:
             torch.set_num_threads(config.train.num_threads)
         self.device = resolve_device(config.train.device)
@@ -157,14 +178,15 @@ class ExperimentSetup:
         if valid is not None:
             valid.use_categories(self.info.action_space)
         seed_everything(config.train.seed)  # the same networks on every rank
-        gets_weights_later = self._resume or self.role == "collect" or config.train.init_from is not None
+        self._goes_on = self._resume and last_checkpoint(self.run_path()) is not None
+        gets_weights_later = self._goes_on or self.role == "collect" or config.train.init_from is not None
         with skip_local_weights(gets_weights_later):
             self.algo = self._build_algo()
         if self.role != "collect":
             self.algo.check_hardware(is_half=config.train.precision != "no")
         self._check_next_obs(sources)
         self._check_collection()
-        if config.train.init_from is not None and not self._resume:
+        if config.train.init_from is not None and not self._goes_on:
             self.algo.deserialize(read_checkpoint(config.train.init_from).tensors("model.safetensors"))
             self.algo.on_checkpoint_loaded(is_resume=False)
         if not gets_weights_later:
@@ -399,10 +421,13 @@ class ExperimentSetup:
         if self.role == "collect":
             self.folder = join_run(self.run_path(), self.config)
             self.slot = CollectorSlot(self.folder.path)
+            self.run_log.open(self.slot.path / "log.txt")
         elif self.accelerator.is_main_process:
             self.folder = RunFolder(self.run_path(), self.config, resume=self._resume, overwrite=self._overwrite)
+            self.run_log.open(self.folder.path / "log.txt")
         else:
             self.folder = RunFolder.at(self.run_path())
+            self.run_log.close()
         self.accelerator.wait_for_everyone()
 
     def _open_replay(self) -> None:

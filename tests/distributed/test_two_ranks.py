@@ -143,3 +143,51 @@ def test_train_script_on_two_ranks(tmp_path):
         (tmp_path / f"runs/{n}/checkpoints/epoch_000003/model.safetensors").read_bytes() for n in ("two", "whole")
     ]
     assert models[0] == models[1]
+
+
+SIGNALLING = """
+import os, signal, seqrl
+from seqrl.training.learner import Learner
+
+learn_epoch = Learner.learn_epoch
+
+
+def signalled(self, epoch, *, on_step, **options):
+    def step(number):
+        if number == 4 and os.environ["RANK"] == "1" and "STOP" in os.environ:
+            signal.raise_signal(signal.SIGTERM)
+        on_step(number)
+
+    return learn_epoch(self, epoch, on_step=step, **options)
+
+
+Learner.learn_epoch = signalled
+"""
+
+
+@pytest.mark.slow
+def test_all_ranks_end_after_the_same_step_when_one_gets_a_signal(tmp_path, monkeypatch):
+    """With dropout, so that every rank's generator has to come back too."""
+    (tmp_path / "signalling.py").write_text(SIGNALLING)
+    settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12",
+                "train.steps_per_epoch=8", "experiment.logging.every_n_steps=2",
+                "algo.sequence_encoder={\"type\": \"gru\", \"d_hidden\": 16, \"dropout\": 0.2}"]  # fmt: skip
+    arguments = [a for s in settings for a in ("--set", s)]
+
+    def train(name, *flags):
+        command = ["-m", "seqrl", "train", "--config", "bc.json", "--debug", "--name", name, *arguments, *flags]
+        return torchrun([*command, "--plugin", str(tmp_path / "signalling.py")], tmp_path)
+
+    whole = train("whole")
+    assert whole.returncode == 0, whole.stderr[-2000:]
+    with monkeypatch.context() as patch:
+        patch.setenv("STOP", "1")
+        stopped = train("parts")
+    assert stopped.returncode != 0
+    assert stopped.stderr.count("saved at gradient step 4") == 1, stopped.stderr[-2000:]
+    assert (tmp_path / "runs/parts/checkpoints/last").read_text().strip() == "epoch_000000_step_000004"
+    resumed = train("parts", "--resume")
+    assert resumed.returncode == 0, resumed.stderr[-2000:]
+    for file in ("model.safetensors", "training_state/optimizer.safetensors"):
+        both = [(tmp_path / f"runs/{n}/checkpoints/epoch_000002/{file}").read_bytes() for n in ("parts", "whole")]
+        assert both[0] == both[1]

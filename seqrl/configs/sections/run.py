@@ -11,7 +11,20 @@ from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.exploration import EpsilonGreedySection
 from seqrl.configs.sections.rendering import RenderingSection
 from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
-from seqrl.core.registry import EXPLORATIONS, RELABELERS, TIMESTEP_ENCODERS
+from seqrl.core.registry import EXPLORATIONS, LOGGERS, RELABELERS, TIMESTEP_ENCODERS
+
+
+class WandbSection(Section):
+    """Weights & Biases; needs ``pip install "seqrl[wandb]"``."""
+
+    enabled: bool = Field(
+        False, description="Log to Weights & Biases too; a resumed run goes on in the same run there."
+    )
+    project: str | None = Field(None, description="Project there; null takes the default of wandb.")
+    entity: str | None = Field(None, description="User or team there; null takes the default of wandb.")
+    mode: Literal["online", "offline"] = Field("online", description="Send at once, or keep it for 'wandb sync'.")
+    group: str | None = Field(None, description="Group of runs there, for instance the seeds of one setting.")
+    tags: list[str] = Field([], description="Tags of the run there.")
 
 
 class LoggingSection(Section):
@@ -20,12 +33,18 @@ class LoggingSection(Section):
     every_n_steps: PositiveInt = Field(50, description="Gradient steps between two training lines.")
     progress_bar: bool = Field(True, description="Show tqdm bars on a terminal.")
     tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
+    wandb: WandbSection = WandbSection()
+    others: list[Annotated[Section, Component(LOGGERS)]] = Field([], description="Loggers of plug-ins.")
 
 
 class SaveSection(Section):
     """Which checkpoints are kept; ``last`` always is."""
 
     every_n_epochs: PositiveInt | None = Field(None, description="Keep one checkpoint per n epochs; null keeps none.")
+    every_s: PositiveFloat | None = Field(
+        None, description="Keep one at the first end of an epoch that is so many seconds after the last kept so."
+    )
+    epochs: list[PositiveInt] = Field([], description="Keep those after these epochs.")
     last_every_n_epochs: PositiveInt = Field(
         1, description="Epochs between two moves of 'last', from which a run resumes; the final epoch always has one."
     )

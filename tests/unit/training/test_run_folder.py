@@ -7,7 +7,7 @@ import pytest
 
 from seqrl.configs import config_factory
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
-from seqrl.training.run_folder import RunFolder, default_name, differences
+from seqrl.training.run_folder import RunFolder, default_name, differences, last_checkpoint
 
 
 def _config(**values):
@@ -89,13 +89,56 @@ def test_resume_with_the_same_config_keeps_everything(path):
     assert (folder.checkpoints / "last").read_text().strip() == "epoch_000001"
 
 
-@pytest.mark.parametrize("exists", [False, True])
-def test_nothing_to_resume(path, exists):
-    if exists:
-        _started(path, last=False)
-    with pytest.raises(ConfigError, match="nothing to resume"):
+def test_nothing_to_resume(path):
+    with pytest.raises(ConfigError, match=r"nothing to resume.*does not exist"):
         RunFolder(path, _config(), resume=True)
-    assert path.exists() == exists
+    assert not path.exists()
+    path.mkdir(parents=True)
+    (path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match=r"nothing to resume.*not the folder of a run"):
+        RunFolder(path, _config(), resume=True)
+    assert [p.name for p in path.iterdir()] == ["thesis.tex"]
+
+
+def test_resuming_what_had_saved_nothing_begins_it_with_any_config(path, caplog):
+    _started(path, last=False).release()
+    RunFolder(path, _config(train={"seed": 5}), resume=True)
+    assert "nothing was saved yet" in caplog.text
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("left", [[], ["checkpoints/"], ["checkpoints/", "lock", ".config.json.0123abcd.tmp"]])
+def test_what_a_run_leaves_that_was_killed_at_once_is_as_good_as_nothing(path, left, resume):
+    path.mkdir(parents=True)
+    for name in left:
+        (path / name).mkdir() if name.endswith("/") else (path / name).write_text('{"half":')
+    RunFolder(path, _config(), resume=resume)
+    assert sorted(p.name for p in path.iterdir()) == ["checkpoints", "config.json", "lock"]
+
+
+def test_a_first_checkpoint_that_nothing_names_yet_is_the_last(path):
+    folder = _started(path, last=False)
+    folder.release()
+    for epoch in (1, 2):
+        folder.checkpoint(epoch).mkdir()
+        (folder.checkpoint(epoch) / "card.json").write_text("{}")
+    folder.checkpoint(3).mkdir()  # not of this library's making: without a card
+    assert last_checkpoint(path) == folder.checkpoint(2)
+    RunFolder(path, _config(), resume=True)
+    assert (folder.checkpoints / "last").read_text().strip() == "epoch_000002"
+
+
+def test_what_killed_writers_have_left_is_cleared_away(path):
+    folder = _started(path)
+    folder.release()
+    (path / ".metrics.jsonl.0123abcd.tmp").write_text("{")
+    (folder.checkpoints / ".epoch_000001.0123abcd.old").mkdir()
+    (folder.checkpoints / ".last.0123abcd.tmp").write_text("epo")
+    (path / ".notes").write_text("mine")
+    RunFolder(path, _config(), resume=True)
+    assert sorted(p.name for p in folder.checkpoints.iterdir()) == ["epoch_000001", "last"]
+    assert {p.name for p in path.iterdir() if p.name.startswith(".")} == {".notes"}
 
 
 def test_resume_with_another_config_lists_every_difference(path):
@@ -161,23 +204,23 @@ def test_unused_checkpoints_are_removed_and_named_ones_kept(path):
     folder = _with_checkpoints(
         path, range(1, 9), {"last": 8, "best_success": 3, "best_return": 3, "best_valid_loss": 6}
     )
-    folder.remove_unused(None)
+    folder.remove_unused(lambda _: False)
     assert _epochs(folder) == [3, 6, 8]
 
 
 def test_periodic_checkpoints_are_kept(path):
     folder = _with_checkpoints(path, range(1, 13), {"last": 11, "best_success": 5})
-    folder.remove_unused(4)
+    folder.remove_unused(lambda epoch: epoch % 4 == 0)
     assert _epochs(folder) == [4, 5, 8, 11, 12]
 
 
 def test_what_a_pointer_left_is_removed_next_time(path):
     folder = _with_checkpoints(path, [1, 2], {"last": 1})
-    folder.remove_unused(None)
+    folder.remove_unused(lambda _: False)
     assert _epochs(folder) == [1]
     folder.checkpoint(2).mkdir()
     folder.point("last", folder.checkpoint(2))
-    folder.remove_unused(None)
+    folder.remove_unused(lambda _: False)
     assert _epochs(folder) == [2]
 
 
@@ -186,12 +229,24 @@ def test_other_things_among_the_checkpoints_do_no_harm(path):
     (folder.checkpoints / "epoch_000002_backup").mkdir()
     (folder.checkpoints / ".DS_Store").write_bytes(b"\x00\xff\xfe\x80")
     (folder.checkpoints / "notes").mkdir()
-    folder.remove_unused(None)
+    folder.remove_unused(lambda _: False)
     assert sorted(p.name for p in folder.checkpoints.iterdir() if p.is_dir()) == [
         "epoch_000002",
         "epoch_000002_backup",
         "notes",
     ]
+
+
+def test_checkpoints_of_interrupted_epochs_stay_as_long_as_they_are_named(path):
+    folder = _with_checkpoints(path, [3], {})
+    paths = [folder.unfinished(3, step, is_evaluated=ended) for step, ended in ((20, True), (0, False), (0, True))]
+    assert [p.name for p in paths] == ["epoch_000003_step_000020", "epoch_000003_unevaluated", "epoch_000003"]
+    for unfinished in paths[:2]:
+        unfinished.mkdir()
+    folder.point("last", paths[0])
+    folder.remove_unused(lambda _: True)
+    assert sorted(p.name for p in folder.checkpoints.iterdir() if p.is_dir()) == [paths[2].name, paths[0].name]
+    assert folder.last == paths[0]
 
 
 def test_checkpoint_names_sort_by_epoch(path):

@@ -1,0 +1,91 @@
+"""Why a run ends before its last epoch: it was asked to, or a signal came."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from seqrl.core.errors import RunInterrupted
+
+_ECHO_S = 2.0
+"""Within so many seconds a second Ctrl-C is the first one, passed on by the launcher of several processes."""
+
+
+class Ending:
+    """Keeps what was asked for, until the run is where it can end.
+
+    Attributes:
+        reason: Why the run is to end after the epoch under way; None as long as it is not.
+        signal: Number of the signal after which the run is to end at once, after saving; None as long as none came.
+        is_forced: Whether Ctrl-C came again, so that nothing more is saved.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.signal: int | None = None
+        self.is_forced = False
+        self._came, self._pid = 0.0, 0
+        self._is_alone = self._is_main = True
+
+    def agree(self) -> None:
+        """Let every process know what one of them knows; all have to call it."""
+        known = gather_object([(self.reason, self.signal)])
+        self.reason = next((reason for reason, _ in known if reason is not None), None)
+        self.signal = next((number for _, number in known if number is not None), None)
+
+    def check(self) -> None:
+        """End the run if a signal has come.
+
+        Raises:
+            RunInterrupted: If so.
+        """
+        if self.signal is not None:
+            raise RunInterrupted(self.signal)
+
+    @contextmanager
+    def handling_signals(self, *, is_alone: bool, is_main: bool) -> Iterator[None]:
+        """Take SIGTERM and Ctrl-C as a wish, instead of dying, inside the block.
+
+        Nothing is done in another thread than the main one, nor to a signal that somebody handles already.
+
+        Args:
+            is_alone: Whether this is the only process of the run.
+            is_main: Whether it says what happens.
+        """
+        before: dict[int, Any] = {}
+        self._pid, self._is_alone, self._is_main = os.getpid(), is_alone, is_main
+        if threading.current_thread() is threading.main_thread():
+            for number in map(int, (signal.SIGINT, signal.SIGTERM)):
+                handler = signal.getsignal(number)
+                if handler in (signal.SIG_DFL, signal.default_int_handler):
+                    before[number] = handler
+                    signal.signal(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # an environment's process, forked from this one: not its business
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal, self._came = number, now
+            if self._is_main:
+                name = signal.Signals(number).name
+                text = f"\n{name}: saving what was reached; Ctrl-C (again) ends without\n"
+                os.write(2, text.encode())  # printing could meet a print that the signal interrupted
+        elif number == signal.SIGINT and (self._is_alone or now - self._came > _ECHO_S):
+            self.is_forced = True
+            raise KeyboardInterrupt

@@ -1,0 +1,87 @@
+"""What a run says, with the time, in ``log.txt``."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+from seqrl.core.errors import RunInterrupted, SeqrlError
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class RunLog(logging.Handler):
+    """Appends seqrl's messages, and Python's warnings, to a file; those before :meth:`open` are kept until then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._early: list[str] = []
+        self._file: TextIO | None = None
+        self._show: Any = None
+
+    def begin(self) -> None:
+        """Listen, until :meth:`close`."""
+        logging.getLogger("seqrl").addHandler(self)
+        self._show = warnings.showwarning
+        warnings.showwarning = self._showwarning
+
+    def open(self, file: Path) -> None:
+        """Append to a file from now on, and write what was said before."""
+        self._file = open(file, "a", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._file.write("".join(self._early))
+        self._file.flush()
+        self._early.clear()
+
+    def write(self, text: str) -> None:
+        """Add a message."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        lines = "".join(f"{now}  {line}\n" for line in _COLOUR.sub("", text).splitlines())
+        if self._file is None:
+            self._early.append(lines)
+        else:
+            self._file.write(lines)
+            self._file.flush()
+
+    def write_error(self, error: BaseException) -> None:
+        """Add what ended the run: the message of an error that a user can cause, the traceback of any other."""
+        if isinstance(error, RunInterrupted):
+            return  # what was saved has been said
+        if isinstance(error, SeqrlError | KeyboardInterrupt):
+            self.write(f"error: {error or type(error).__name__}")
+        else:
+            self.write("".join(traceback.format_exception(error)))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a message of the logger."""
+        mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        self.write(mark + self.format(record))
+
+    def close(self) -> None:
+        """Stop listening, and close the file; safe to call twice."""
+        logging.getLogger("seqrl").removeHandler(self)
+        if self._show is not None and warnings.showwarning == self._showwarning:
+            warnings.showwarning = self._show
+        self._show = None
+        self._early.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        super().close()
+
+    def _showwarning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        self._show(message, category, filename, lineno, file, line)
+        if file is None:
+            self.write(f"warning: {category.__name__}: {message} ({filename}:{lineno})")

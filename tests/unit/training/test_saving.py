@@ -1,0 +1,80 @@
+"""Which checkpoints are kept, also over a resume."""
+
+import pytest
+
+import seqrl
+from tests.regression.test_interrupt import offline
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Return a function that gives an experiment whose clock the test holds."""
+    opened = []
+
+    def make(resume=False, **save):
+        config = offline(tmp_path, experiment={"save": {"best": [], **save}})
+        config.experiment.evaluation.enabled = False
+        made = seqrl.Experiment(config, resume=resume)
+        made.start()
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.close()
+
+
+def epochs_of(experiment):
+    return [int(p.name[6:]) for p in sorted(experiment.folder.checkpoints.glob("epoch_*"))]
+
+
+def pass_epochs(experiment, seconds, monkeypatch):
+    """End one epoch for each time of the run."""
+    for now in seconds:
+        monkeypatch.setattr(type(experiment), "wall_s", now)
+        experiment.progress.epoch += 1
+        experiment.end_of_epoch()
+    monkeypatch.undo()
+
+
+def test_some_epochs(experiment, monkeypatch):
+    first = experiment(epochs=[2, 3, 7])
+    pass_epochs(first, range(6), monkeypatch)
+    assert epochs_of(first) == [2, 3, 6]
+    first.close()
+    second = experiment(epochs=[2, 3, 7], resume=True)
+    pass_epochs(second, range(2), monkeypatch)
+    assert epochs_of(second) == [2, 3, 7, 8]
+
+
+def test_some_seconds(experiment, monkeypatch):
+    """The times are those of the run: a resume neither forgets what is kept nor starts the clock anew."""
+    first = experiment(every_s=10.0)
+    pass_epochs(first, [4.0, 9.9, 10.0, 15.0, 25.0, 30.0], monkeypatch)
+    assert epochs_of(first) == [3, 5, 6]
+    first.close()
+    second = experiment(every_s=10.0, resume=True)
+    assert second.kept_epochs == [3, 5]
+    pass_epochs(second, [34.0, 35.0, 36.0], monkeypatch)
+    assert epochs_of(second) == [3, 5, 8, 9]
+
+
+def test_what_is_kept_is_saved_between_the_moves_of_last(experiment, monkeypatch):
+    made = experiment(every_s=10.0, epochs=[2], every_n_epochs=7, last_every_n_epochs=6)
+    pass_epochs(made, [1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0, 16.0], monkeypatch)
+    assert epochs_of(made) == [2, 4, 7]
+    assert made.folder.last == made.folder.checkpoint(7)
+
+
+def test_best_marks_are_repaired(experiment, monkeypatch):
+    """As if the run had been killed between ``last`` and ``best_return``."""
+    first = experiment(best=["return"])
+    first.metrics = {"eval/return_mean": 1.0}
+    monkeypatch.setattr(type(first), "_evaluate_and_log", lambda self: setattr(self, "metrics_epoch", 1))
+    pass_epochs(first, [1.0], monkeypatch)
+    mark = first.folder.checkpoints / "best_return"
+    assert mark.read_text().strip() == "epoch_000001"
+    mark.unlink()
+    first.close()
+    experiment(best=["return"], resume=True)
+    assert mark.read_text().strip() == "epoch_000001"
