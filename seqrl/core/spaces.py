@@ -294,8 +294,8 @@ class ActionCodec:
         if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):
             return self.encode(self.decode(actions))
         if self.kind == "continuous":
-            return np.clip(actions, -self._limit, self._limit).astype(actions.dtype)
-        return actions.copy()
+            return np.asarray(np.clip(actions, -self._limit, self._limit), actions.dtype)
+        return np.array(actions)
 
     def legal(self, mask: Any, *lead: int) -> np.ndarray:
         """Return an environment's action mask as bool ``(*lead, dim)``: one flag per action of each factor, or per bit.

@@ -26,8 +26,8 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
-    brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if sum(text.count(b) for b in brackets) > MAX_DEPTH:  # type: ignore[arg-type]
+    num_brackets = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if num_brackets > MAX_DEPTH:
         _check_depth(value)
     return value
 

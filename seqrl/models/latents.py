@@ -163,7 +163,8 @@ class CategoricalLatent(Latent):
         like = prior.new_zeros((*prior.shape[:-1], self.dim, self.num_categories))
         logits = self._log_prior(prior, like)
         gumbel = 0.0 if is_greedy else -torch.empty_like(logits).exponential_().log()
-        return one_hot((logits + gumbel).argmax(-1), self.num_categories).to(prior.dtype).flatten(-2)
+        drawn: Tensor = one_hot((logits + gumbel).argmax(-1), self.num_categories).to(prior.dtype).flatten(-2)
+        return drawn
 
     def _log_prior(self, prior: Tensor, like: Tensor) -> Tensor:
         if not self.num_prior:

@@ -86,11 +86,8 @@ class Pauses(Task):
 
     num_steps = 25
 
-    def seen(self):
-        return np.array([round(4 * self.x) / 4], np.float32)  # so that a slow drift is not seen
-
     def move(self, action):
-        self.x += 0.25 * action
+        self.x += 0.25 * action if abs(action) > 0.5 else 0.0  # what is pushed sticks
         return self.x >= 1, self.x >= 1, {}
 
     def demonstrate(self, rng):
@@ -157,12 +154,14 @@ def trained(folder, task, algo, seed, *, deterministic=True, steps=400, memory=N
 
 ONE_MODE = {
     "l2": ("bc", {"distribution": {"type": "deterministic"}}),
-    "gaussian": ("bc", {"distribution": {"type": "tanh_gaussian"}}),
+    "l1": ("bc", {"distribution": {"type": "deterministic", "l2_weight": 0.0, "l1_weight": 1.0}}),
+    "gaussian": ("bc", {"distribution": {"type": "gaussian"}}),
+    "tanh gaussian": ("bc", {"distribution": {"type": "tanh_gaussian"}}),
 }
 MANY_MODES = {
     "gmm": ("bc", {"distribution": {"type": "gmm"}}),
     "vae, gmm prior": ("bc_vae", {}),
-    "vae, categorical prior": ("bc_vae", {"latent": {"prior": "categorical", "dim": 2, "num_categories": 4}}),
+    "vae, categorical prior": ("bc_vae", {"latent": {"prior": "categorical", "dim": 1, "num_categories": 4}}),
 }
 
 
@@ -175,7 +174,7 @@ def test_both_ways_round_an_obstacle_are_learned(name, seed, tmp_path):
     assert greedy["eval/success_mean"] >= 0.95
     drawn = trained(tmp_path, Fork, algo, seed, deterministic=False, **options)
     assert drawn["eval/success_mean"] >= 0.8
-    assert 0.25 <= drawn["eval/log/right_mean"] <= 0.75
+    assert 0.25 <= drawn["eval/right_mean"] <= 0.75
 
 
 @pytest.mark.learning
@@ -199,7 +198,7 @@ def test_two_frames_show_a_velocity(seed, tmp_path):
 @pytest.mark.learning
 @pytest.mark.parametrize("seed", SEEDS)
 def test_chunks_get_over_pauses(seed, tmp_path):
-    options = {"distribution": {"type": "gmm", "num_modes": 2}}
+    options = {"distribution": {"type": "deterministic"}}
     chunks = trained(tmp_path, Pauses, "bc", seed, chunk_steps=8, **options)
     single = trained(tmp_path, Pauses, "bc", seed, **options)
     assert chunks["eval/success_mean"] >= 0.95
