@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_TASKS = 9
 _MEASURES = ("eval/success_mean", "eval/return_mean")
 
 
@@ -104,11 +105,11 @@ class Film:
 
 
 def rendering_env(makers: Makers) -> BatchedEnv:
-    """Return environments that render arrays: one of each maker, in this process.
+    """Return environments that render arrays: one of each maker (up to 9), in this process.
 
     Those that are named by an id get ``render_mode="rgb_array"``; a callable of the user's has to set it itself.
     """
-    singles = [_rendering(maker) for maker in ([makers] if callable(makers) else makers)]
+    singles = [_rendering(maker) for maker in ([makers] if callable(makers) else makers[:MAX_TASKS])]
     first = singles[0]()
     if isinstance(first, VectorEnv):
         return BatchedEnv(first)
@@ -142,7 +143,7 @@ def record_episodes(
 
     Args:
         algo: The policy.
-        makers: What makes the environments, one of each, shown side by side.
+        makers: What makes the environments, one of each (up to 9), shown side by side.
         video: Takes the pictures.
         num_episodes: How many, at least one of each maker.
         seed: Of the environments.

@@ -97,6 +97,7 @@ def test_a_gif_holds_every_frame_in_the_size_of_the_first(tmp_path):
     frames = imageio.imread(file, index=None)
     assert frames.shape == (4, 8, 11, 3)
     assert frames[:, 0, 0, 0].tolist() == pytest.approx([0, 60, 120, 180], abs=4)
+    assert int(frames[2, 6, 0, 0]) == pytest.approx(24, abs=4)  # below the smaller picture, not what was there before
     assert imageio.immeta(file)["duration"] == 50
     assert imageio.immeta(file)["loop"] == 0
 
@@ -123,7 +124,7 @@ def test_an_mp4_of_odd_size_holds_every_frame(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="mp4 needs the extra 'video'")
     with VideoWriter(tmp_path / "a.mp4", fps=10) as video:
         for i in range(6):
-            video.add(np.full((33, 51, 3), 40 * i, np.uint8))
+            video.add(np.full((33 + i % 2, 51 + 7 * i, 3), 40 * i, np.uint8))
     frames = imageio.imread(tmp_path / "a.mp4", plugin="FFMPEG", index=None)
     assert frames.shape == (6, 34, 52, 3)
     assert frames[:, 5, 5, 0].tolist() == pytest.approx([0, 40, 80, 120, 160, 200], abs=6)
