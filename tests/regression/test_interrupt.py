@@ -130,6 +130,7 @@ def test_going_on_equals_never_having_been_interrupted(moment, at, saved, whole,
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert (tmp_path / "run/checkpoints/last").read_text().strip() == saved
     assert moment != "step" or callback.steps[-1] == at  # not one more
+    assert bool(read_checkpoint(tmp_path / "run").card["metrics"]) == (moment in ("evaluation", "save"))
     assert all(text in caplog.text for text in ("SIGTERM: saved at gradient step", saved, "--resume"))
     seqrl.policy_from_checkpoint(tmp_path / "run/last")
     again = Send("none", 0)

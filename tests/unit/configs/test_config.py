@@ -209,7 +209,9 @@ def test_data_has_exactly_one_source(entry):
 
 
 def test_later_format_version_is_refused():
-    assert list(problems({"format_version": 2})) == ["format_version"]
+    with pytest.raises(ConfigError, match=r"^run\.json: format_version 2; this seqrl reads 1; update seqrl$"):
+        config_factory("bc", {"format_version": 2, "of_the_future": 1}, "run.json")
+    assert list(problems({"format_version": 0})) == ["format_version"]
 
 
 def test_unknown_algorithm_names_the_nearest():
