@@ -270,7 +270,7 @@ class ShardReader:
         if expected[0] == _JOINED:
             crc = 0
             for values in rows.values():
-                crc = zlib.crc32(values, crc)
+                crc = zlib.crc32(values.data, crc)
             return [] if crc == expected[-1] else ["something"]
         return [name for (name, v), c in zip(rows.items(), columns, strict=True) if column_crc(name, v) != expected[c]]
 
@@ -305,7 +305,7 @@ def column_file(name: str) -> str:
 
 def column_crc(name: str, rows: np.ndarray) -> int:
     """Return the CRC-32 of rows of a column; its name, dtype and the shape of a row count with the bytes."""
-    return zlib.crc32(rows, zlib.crc32(f"{name} {rows.dtype} {rows.shape[1:]}".encode()))
+    return zlib.crc32(rows.data, zlib.crc32(f"{name} {rows.dtype} {rows.shape[1:]}".encode()))
 
 
 def shards_of(path: Path) -> list[Path]:
