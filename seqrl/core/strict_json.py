@@ -26,8 +26,8 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError:
         raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
-    num_brackets = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
-    if num_brackets > MAX_DEPTH:
+    raw = text.encode() if isinstance(text, str) else text
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _check_depth(value)
     return value
 
@@ -52,17 +52,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return
-    raise ValueError(f"nested more than {MAX_DEPTH} deep")
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        children = (child for node in level for child in (node.values() if isinstance(node, dict) else node))
+        level = [child for child in children if isinstance(child, dict | list)]
+    if level:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
 
 
 def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
