@@ -106,8 +106,7 @@ class Updater:
             self._set_learning_rate()
             losses.metrics["optim/grad_norm"] = norm = self._clip()
             if self._algo.wants_metrics:
-                rate = self._raw_optimizer.param_groups[0]["lr"]
-                losses.metrics["optim/learning_rate"] = norm.new_full((), rate)
+                losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)
                 losses.metrics.update(self._grad_norms(norm))
             self._update(norm)
         return losses

@@ -169,7 +169,8 @@ class CategoricalLatent(Latent):
     def _log_prior(self, prior: Tensor, like: Tensor) -> Tensor:
         if not self.num_prior:
             return torch.full_like(like, -math.log(self.num_categories))
-        return prior.unflatten(-1, (self.dim, self.num_categories)).log_softmax(-1)
+        log_prior: Tensor = prior.unflatten(-1, (self.dim, self.num_categories)).log_softmax(-1)
+        return log_prior
 
     @torch.no_grad()
     def move(self) -> None:

@@ -117,7 +117,6 @@ class Learner:
     def _numbers(self, info: Mapping[str, Tensor]) -> dict[str, float]:
         numbers = self.algo.log_info(info)
         numbers.pop("Loss", None)
-        numbers["optim/learning_rate"] = self.algo.updater.learning_rate
         return {(k if "/" in k else f"train/{k}"): v for k, v in numbers.items()}
 
     def validate(self) -> dict[str, float]:
