@@ -1,7 +1,7 @@
 """Kills runs at random moments and looks at what they leave; run by ``test_kill.py`` in a process of its own.
 
 Each run is a fork of this process, which has everything imported but has started no thread, so that a run begins
-within milliseconds. Half of the kills come after a random time, half at a random operation on a file of the run.
+within milliseconds. Half of the kills come after a random time, half at or soon after a random operation on a file.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ from seqrl.training.loggers import read_metrics
 FILE_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 
 
-def die_at_file_operation(number: int, folder: Path) -> None:
-    """End this process for good at its n-th operation on a file below a folder."""
+def die_at_file_operation(number: int, delay: float, folder: Path) -> None:
+    """End this process for good at its n-th operation on a file below a folder, or so many seconds after.
+
+    Names without a folder are those of a tree that is being deleted.
+    """
     count = 0
 
     def watch(event: str, arguments: tuple) -> None:
         nonlocal count
-        if event in FILE_EVENTS and str(folder) in str(arguments[0]):
+        if event in FILE_EVENTS and (str(folder) in str(arguments[0]) or "/" not in str(arguments[0])):
             count += 1
-            if count == number:
+            if count == number and delay:
+                signal.setitimer(signal.ITIMER_REAL, delay)  # nobody handles SIGALRM: it ends the process as SIGKILL
+            elif count == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
 
 
-def start(arguments: list[str], folder: Path, operation: int | None = None) -> int:
+def start(arguments: list[str], folder: Path, operation: tuple[int, float] | None = None) -> int:
     """Fork a run and return its process id."""
     sys.stdout.flush()
     if pid := os.fork():
@@ -51,7 +56,7 @@ def start(arguments: list[str], folder: Path, operation: int | None = None) -> i
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
             if operation is not None:
-                die_at_file_operation(operation, folder)
+                die_at_file_operation(*operation, folder)
             code = train.main(arguments)
     finally:
         os._exit(code)
@@ -126,11 +131,12 @@ def main(config: str, folder: Path, num_kills: int, seed: int) -> None:
             elif rng.random() < 0.5:
                 code = wait(start(arguments, run), rng.uniform(0.02, 0.6) * seconds)
             else:
-                code = wait(start(arguments, run, operation=rng.randint(1, 120)))
+                operation = rng.randint(1, 160), rng.choice([0.0, 1e-5, 3e-5, 1e-4, 3e-4])
+                code = wait(start(arguments, run, operation))
             check_files(run)
             if code == 0:
                 break
-            assert code == -signal.SIGKILL, (folder / "output.txt").read_text()[-3000:]
+            assert code in (-signal.SIGKILL, -signal.SIGALRM), (folder / "output.txt").read_text()[-3000:]
             killed, in_this = killed + 1, in_this + 1
         assert result(run) == whole, f"{run} differs after {in_this} kills"
     sys.stdout.write(json.dumps({"kills": killed, "runs": number, "seconds": seconds}) + "\n")
