@@ -307,7 +307,7 @@ class Store:
         self._shards = present
         self._check_schemas()
         index = np.concatenate([np.zeros(0, INDEX_DTYPE), *(s.index for s in present)])
-        self._is_verified = np.concatenate([s.is_verified for s in present]) if present else np.zeros((0, 0), bool)
+        self._verified: dict[tuple[str, ...], np.ndarray] = {}
         self.shard = np.repeat(np.arange(len(present)), [len(s.index) for s in present])
         self.row, self.length, self.start_step, self.total_reward = (
             np.ascontiguousarray(index[name]) for name in ("row", "length", "start_step", "total_reward")
@@ -409,7 +409,7 @@ class Store:
         rows = self.row[trajectories][:, None] + offsets
         present = np.unique(shards)
         schema = {name: self.schema[name] for name in columns or self.schema}
-        self._verify_new(trajectories, list(schema))
+        self._verify_new(trajectories, tuple(schema))
         if len(present) == 1:
             return {name: np.take(self._shards[present[0]].column(name), rows, axis=0) for name in schema}
         out = {n: np.empty((*rows.shape, *shape), dtype) for n, (dtype, shape) in schema.items()}
@@ -419,16 +419,18 @@ class Store:
                 target[chosen] = np.take(self._shards[shard].column(name), rows[chosen], axis=0)
         return out
 
-    def _verify_new(self, trajectories: np.ndarray, names: list[str]) -> None:
+    def _verify_new(self, trajectories: np.ndarray, names: tuple[str, ...]) -> None:
         """Compare with their checksums what has not been compared before."""
-        columns = [i for i, name in enumerate(sorted(self.schema)) if name in names]
-        is_known = self._is_verified[trajectories][:, columns].all(1)
-        if is_known.all():
+        is_known = self._verified.get(names)
+        if is_known is not None and is_known[trajectories].all():
             return
-        for number in np.unique(trajectories[~is_known]):
+        columns = [sorted(self.schema).index(name) for name in names]
+        if is_known is None:
+            is_known = self._verified[names] = np.concatenate([s.is_verified[:, columns].all(1) for s in self._shards])
+        for number in np.unique(trajectories[~is_known[trajectories]]):
             shard = self.shard[number]
             self._shards[shard].check(int(number - np.searchsorted(self.shard, shard)), columns)
-            self._is_verified[number, columns] = True
+            is_known[number] = True
 
     def trajectory(self, number: int) -> Trajectory:
         """Return one whole trajectory."""
