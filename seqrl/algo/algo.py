@@ -72,6 +72,8 @@ class Algo(ABC):
 
     needs_next_obs = False
     wants_metrics = True
+    goal_keys: tuple[str, ...] = ()
+    normalizer: DataNormalizer | None = None
 
     def __init__(
         self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str

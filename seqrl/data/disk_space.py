@@ -14,7 +14,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import MASK_KEY
 from seqrl.data.readers.hdf5 import datasets
 
-_LOG_LINE_BYTES = 160
+LOG_LINE_BYTES = 320
 _REWARD_AND_ENDS_BYTES = 4 + 1 + 1
 
 
@@ -47,9 +47,9 @@ def predicted_size(path: Path) -> StoreSize | None:
             demos = list(file["data"].values())
             lengths = [demo["actions"].shape[0] for demo in demos]
             rows = sum((steps + 1) * _row_bytes(demo) for steps, demo in zip(lengths, demos, strict=True))
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError):
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError, DataError):
         return None
-    return StoreSize(len(demos), sum(lengths), rows + _LOG_LINE_BYTES * len(demos))
+    return StoreSize(len(demos), sum(lengths), rows + LOG_LINE_BYTES * len(demos))
 
 
 def _row_bytes(demo: h5py.Group) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.files import new_file, write_json
 from seqrl.core.seeding import generator
+from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import HDF5_SUFFIXES, is_store
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers.hdf5 import naming, natural_order
@@ -98,8 +98,8 @@ def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> N
         raise DataError(f"a filter's name may have letters, digits and _.+=-, got {wrong[0]!r}")
     if is_store(path):
         file = path / "store.json"
-        value = json.loads(file.read_text(encoding="utf-8"))
-        write_json(file, {**value, "filters": {**value["filters"], **filters}})
+        value = unsealed(parse_json(file.read_text(encoding="utf-8")))
+        write_json(file, sealed({**value, "filters": {**value["filters"], **filters}}))
     else:
         _write_masks(path.resolve(), filters)
 

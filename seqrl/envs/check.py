@@ -91,7 +91,7 @@ def _check(
     if action_space is None:
         return
     report.action_space = str(action_space)
-    report.codec = _supported(ActionCodec, action_space, found)
+    report.codec = _supported(_bounded_codec, action_space, found)
     report.observations = (_supported(_filled_specs, space, found) if space is not None else None) or {}
     space = space if report.observations else None
     play = RandomPlay(env, report.codec, space, found, seed)
@@ -125,6 +125,12 @@ def _space(env: gym.Env[Any, Any], name: str, found: Findings) -> spaces.Space[A
         text = f"Reading {name} raised {described(error)}."
     found.add(Fault(name, f"{text} Set `self.{name}` in __init__."))
     return None
+
+
+def _bounded_codec(space: spaces.Space[Any]) -> ActionCodec:
+    codec = ActionCodec(space)
+    codec.check_bounded()
+    return codec
 
 
 def _supported(read: Callable[[spaces.Space[Any]], Any], space: spaces.Space[Any], found: Findings) -> Any:

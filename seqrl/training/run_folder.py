@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.algo.checkpoint import write_pointer
-from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError, ConfigError
+from seqrl.configs import BaseConfig, config_factory
+from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
 from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class RunFolder:
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
         try:
-            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+            saved = _with_defaults(json.loads((self.path / "config.json").read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.path / 'config.json'}: not readable ({error})") from error
         lines = [
@@ -235,3 +235,11 @@ def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]
         keys = sorted(old.keys() | new.keys())
         return [d for k in keys for d in differences(old.get(k), new.get(k), f"{path}.{k}".lstrip("."))]
     return [] if old == new else [(path, old, new)]
+
+
+def _with_defaults(saved: Any) -> Any:
+    """Return a saved config with the keys that have come since, at their defaults; as it is if it is not legal now."""
+    try:
+        return config_factory(str(saved["algo_name"]), saved).to_json()
+    except (SeqrlError, KeyError, TypeError):
+        return saved

@@ -31,7 +31,7 @@ def probabilities(policy, obs):
         step=torch.arange(len(obs))[None],
     )
     with torch.no_grad():
-        distribution = algo._policy(inputs)
+        distribution = algo.actor(algo.trunk(inputs)[0], inputs)
         actions = torch.eye(algo.codec.dim)
         return torch.stack([distribution.log_prob(a.expand(1, len(obs), -1))[0] for a in actions], -1).exp().tolist()
 
@@ -39,6 +39,8 @@ def probabilities(policy, obs):
 def leaves(value, path=""):
     if isinstance(value, dict):
         return {k: v for key, inner in value.items() for k, v in leaves(inner, f"{path}.{key}").items()}
+    if isinstance(value, list):
+        return {k: v for i, inner in enumerate(value) for k, v in leaves(inner, f"{path}[{i}]").items()}
     return {path: value}
 
 

@@ -42,6 +42,8 @@ class ActionCheck:
             found.problem("action space", f"actions are {list(actions.shape[1:])}, not of {space}", episode.name)
             return
         values = actions.reshape(len(actions), -1).astype(np.float64)
+        if self._space is None and isinstance(space, spaces.Box) and not space.is_bounded():
+            found.warning("action range", "actions leave [-1, 1] and the file names no action space", episode.name)
         self._is_box = isinstance(space, spaces.Box)
         slack = _TOLERANCE * np.where(np.isfinite(high - low), np.maximum(high - low, 1.0), 1.0)
         outside = ((values < low - slack) | (values > high + slack)).any(1)

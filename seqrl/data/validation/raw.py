@@ -19,7 +19,17 @@ from seqrl.data.convert import is_store
 from seqrl.data.readers.hdf5 import datasets, natural_order
 from seqrl.data.store import Store
 
-_READ_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError, MemoryError)
+_READ_ERRORS = (
+    DataError,
+    OSError,
+    KeyError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    MemoryError,
+)
 _GROUPS = ("obs", "next_obs", "goal")
 _PLAIN = ("actions", "rewards", "dones", "truncated", "action_mask", "prev_action")
 

@@ -383,9 +383,16 @@ def test_action_of_another_width_is_refused(space):
     ],
     ids=str,
 )
-def test_unbounded_box_is_refused(space):
+def test_a_box_without_bounds_keeps_its_units_and_says_so(space):
+    codec = ActionCodec(space)
     with pytest.raises(EnvError, match="no bounds"):
-        ActionCodec(space)
+        codec.check_bounded()
+    has_both = np.isfinite(space.low) & np.isfinite(space.high)
+    actions = np.where(has_both, 0.25, -3.0).astype(np.float32)
+    encoded = codec.encode(actions)
+    np.testing.assert_allclose(encoded[~has_both], -3.0)
+    np.testing.assert_allclose(encoded[has_both], -0.5)  # of [0, 1]
+    np.testing.assert_allclose(codec.executed(encoded), encoded)
 
 
 @pytest.mark.parametrize(
@@ -405,9 +412,8 @@ def test_a_vector_of_integers_implies_discrete():
     assert infer_action_space(np.array([0, 3, 2])) == spaces.Discrete(4)
 
 
-def test_floats_beyond_one_are_refused():
-    with pytest.raises(DataError, match=r"reach 1\.5"):
-        infer_action_space(np.array([[0.5], [-1.5]]))
+def test_floats_beyond_one_imply_a_box_without_bounds():
+    assert infer_action_space(np.array([[0.5], [-1.5]])) == spaces.Box(-INF, INF, (1,), np.float32)
 
 
 def test_negative_integers_are_refused_or_inside_the_space():

@@ -14,7 +14,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.data.convert import convert
-from seqrl.data.disk_space import predicted_size
+from seqrl.data.disk_space import LOG_LINE_BYTES, predicted_size
 from seqrl.data.ingest import cache_folder, open_store
 from tests.unit.data.test_hdf5 import fill_demo
 
@@ -189,8 +189,8 @@ def test_the_predicted_size_is_the_size(tmp_path, kind):
     size, store = predicted_size(path), open_store(str(path))
     assert (size.episodes, size.transitions) == (len(store), store.num_transitions)
     rows = (store.num_transitions + len(store)) * store._shards[0].row_bytes
-    assert size.num_bytes - 160 * len(store) == rows
-    assert rows < store.num_bytes <= size.num_bytes + 40 * len(store)
+    assert size.num_bytes - LOG_LINE_BYTES * len(store) == rows
+    assert rows < store.num_bytes <= size.num_bytes
 
 
 def test_a_file_whose_store_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch, caplog):

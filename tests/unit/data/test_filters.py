@@ -162,5 +162,6 @@ def test_other_entries_of_a_store_stay(tmp_path):
     write_filters(tmp_path, {"new": ["demo_0"]})
     after = json.loads((tmp_path / "store.json").read_text())
     assert after.pop("filters") == {**before.pop("filters"), "new": ["demo_0"]}
+    assert after.pop("checksum") != before.pop("checksum")
     assert after == before
     np.testing.assert_array_equal(Store(tmp_path).trajectory(0).rewards, trajectory(0, 3).rewards)

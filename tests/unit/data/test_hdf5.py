@@ -286,7 +286,6 @@ BROKEN = {
     "actions too short": lambda f: replace(f, "data/demo_1/actions", np.zeros((2, 2))),
     "actions scalar": lambda f: replace(f, "data/demo_1/actions", 3.0),
     "actions of another width": lambda f: replace(f, "data/demo_1/actions", np.zeros((STEPS, 5))),
-    "actions beyond one": lambda f: replace(f, "data/demo_1/actions", np.full((STEPS, 2), 7.0)),
     "truncated too short": lambda f: f.create_dataset("data/demo_1/truncated", data=np.zeros(2)),
     "next_obs too short": lambda f: replace(f, "data/demo_1/next_obs/x", np.zeros((2, 3), np.float32)),
     "next_obs empty": lambda f: replace(f, "data/demo_1/next_obs/x", np.zeros((0, 3), np.float32)),

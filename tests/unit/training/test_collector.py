@@ -129,6 +129,8 @@ class RandomAlgo:
 
     max_step, device, nets = None, torch.device("cpu"), SimpleNamespace(training=False)
     config = SimpleNamespace(observation=SimpleNamespace(use_prev_reward=True))
+    goal_keys = ()
+    scaled_inputs = own_actions = staticmethod(lambda x: x)
 
     def __init__(self, env, seed):
         self.codec, self.rng, self.seen = env.codec, np.random.default_rng(seed), {}
