@@ -115,7 +115,7 @@ class MixtureLatent(Latent):
 
 
 class CategoricalLatent(Latent):
-    """Independent categorical variables, drawn by a straight-through Gumbel-softmax whose temperature falls.
+    """Independent categorical variables, drawn by a Gumbel-softmax whose temperature falls.
 
     Args:
         dim: Variables.
@@ -148,14 +148,13 @@ class CategoricalLatent(Latent):
         self.register_buffer("temperature", torch.tensor(temperature))
 
     def draw(self, posterior: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
-        """Return one-hot draws, whose gradient is that of the relaxed ones, and the divergence in closed form."""
+        """Return relaxed draws in training and one-hot ones in evaluation, and the divergence in closed form."""
         logits = posterior.unflatten(-1, (self.dim, self.num_categories))
         log_q = logits.log_softmax(-1)
         log_p = self._log_prior(prior, log_q)
-        gumbel = -torch.empty_like(logits).exponential_().log()
-        relaxed = ((logits + gumbel) / self.temperature).softmax(-1)
-        hard = one_hot(relaxed.argmax(-1), self.num_categories).to(relaxed.dtype)
-        z = hard + relaxed - relaxed.detach()
+        z = ((logits - torch.empty_like(logits).exponential_().log()) / self.temperature).softmax(-1)
+        if not self.training:
+            z = one_hot(z.argmax(-1), self.num_categories).to(z.dtype)
         return z.flatten(-2), (log_q.exp() * (log_q - log_p)).sum((-1, -2))
 
     def from_prior(self, prior: Tensor, *, is_greedy: bool) -> Tensor:

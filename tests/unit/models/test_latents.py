@@ -63,19 +63,18 @@ def test_categorical_divergence_and_draws(is_learned):
     torch.testing.assert_close(draws.mean(0), prior_logits.softmax(-1).flatten(), atol=0.01, rtol=0.02)
 
 
-def test_the_temperature_falls_and_sharpens_gradients():
+def test_relaxed_draws_sharpen_as_the_temperature_falls():
     latent = CategoricalLatent(1, 4, is_learned=False, temperature=1.0, step=0.25, min_temperature=0.1)
-    values = torch.arange(4.0).double()
-    spreads = []
+    q = parameters(4, 0).expand(5000, -1)
+    sharpness = []
     for _ in range(4):
-        q = parameters(4, 0).expand(5000, -1).clone().requires_grad_()
         torch.manual_seed(0)
         z, _ = latent.draw(q, q[:, :0])
-        torch.testing.assert_close(z.detach().max(-1).values, torch.ones(5000).double())
-        (z @ values).sum().backward()
-        spreads.append(float(q.grad.std()))
+        torch.testing.assert_close(z.sum(-1), torch.ones(5000).double())
+        sharpness.append(float(z.max(-1).values.mean()))
         latent.move()
-    assert spreads == sorted(spreads)
+    assert sharpness == sorted(sharpness)
+    assert sharpness[-1] > sharpness[0] + 0.1
     assert float(latent.temperature) == pytest.approx(0.1)
 
 
