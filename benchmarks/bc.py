@@ -6,7 +6,9 @@ are alive together, take turns in every repeat, and the medians are reported. Th
 the start of a process, imports and the model included; seqrl has the file in its cache ("warm"), or not yet ("cold"),
 while robomimic reads it into memory each time, as its default is.
 
-robomimic needs an interpreter of its own (``--robomimic-python``); without it, seqrl is measured alone.
+robomimic needs an interpreter of its own (``--robomimic-python``); without it, seqrl is measured alone. It is made by
+``pip install torch torchvision h5py psutil tqdm termcolor six tensorboardX imageio imageio-ffmpeg matplotlib`` and then
+``pip install --no-deps robomimic==0.3.0``.
 """
 
 from __future__ import annotations
