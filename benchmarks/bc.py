@@ -1,12 +1,14 @@
 """Behaviour cloning on one HDF5 file: gradient steps per second of every memory, and seqrl against robomimic 0.3.
 
-Two pairs have the same networks, batches and (within 0.1 %) numbers of weights: an MLP on single steps, and a two-
-layer LSTM on windows of 10. Every side runs in a process of its own and trains by its library's own loop and
-defaults; all are alive together, take turns in every repeat, and the medians are reported. The time to the first
-batch is that from the start of a process, imports and the model included; seqrl has the file in its cache ("warm"),
-or not yet ("cold"), while robomimic reads it into memory each time, as its default is.
+Two pairs have the same networks, batches and (within 0.1 %) numbers of weights: an MLP on single steps, and a two-layer
+LSTM on windows of 10. Every side runs in a process of its own and trains by its library's own loop and defaults; all
+are alive together, take turns in every repeat, and the medians are reported. The time to the first batch is that from
+the start of a process, imports and the model included; seqrl has the file in its cache ("warm"), or not yet ("cold"),
+while robomimic reads it into memory each time, as its default is.
 
-robomimic needs an interpreter of its own (``--robomimic-python``); without it, seqrl is measured alone.
+robomimic needs an interpreter of its own (``--robomimic-python``); without it, seqrl is measured alone. It is made by
+``pip install torch torchvision h5py psutil tqdm termcolor six tensorboardX imageio imageio-ffmpeg matplotlib`` and then
+``pip install --no-deps robomimic==0.3.0``.
 """
 
 from __future__ import annotations

@@ -177,6 +177,15 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def space_left(path: Path, error: OSError) -> str:
+    """Return what a failed write says, and how much room there is."""
+    try:
+        free = shutil.disk_usage(path).free / 1e6
+    except OSError:
+        return str(error)
+    return f"{error.strerror or error} ({free:.0f} MB are free there)"
+
+
 def _sync(file: Path) -> None:
     with open(file, "rb+") as handle:
         os.fsync(handle.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, format_problem
-from seqrl.core.files import write_json
+from seqrl.core.files import space_left, write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.core.types import Trajectory
@@ -201,9 +200,7 @@ class StoreWriter:
         try:
             self._write(trajectory, columns, schema, name)
         except OSError as error:
-            raise DataError(
-                f"{self._area} cannot take the next trajectory: {_space_left(self._area, error)}"
-            ) from error
+            raise DataError(f"{self._area} cannot take the next trajectory: {space_left(self._area, error)}") from error
 
     def _write(self, trajectory: Trajectory, columns: dict[str, np.ndarray], schema: Schema, name: str) -> None:
         shard = self._shard
@@ -474,14 +471,6 @@ def _check_same_spaces(path: Path, info: StoreInfo) -> None:
         old, new = getattr(there, what), getattr(info, what)
         if space_to_json(old) != space_to_json(new):
             raise DataError(f"{path} holds an {what} of {old}, so data with {new} cannot be added; use another store")
-
-
-def _space_left(path: Path, error: OSError) -> str:
-    try:
-        free = shutil.disk_usage(path).free / 1e6
-    except OSError:
-        return str(error)
-    return f"{error.strerror or error} ({free:.0f} MB are free there)"
 
 
 def _schema_of(path: Path) -> Schema | None:

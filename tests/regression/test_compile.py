@@ -3,6 +3,7 @@
 In a process of its own: the tests' checks of shapes cannot be compiled.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,14 @@ def test_compiled_steps_equal_plain_ones():
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=280, check=False, cwd=root
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_compiler_is_not_imported_before_it_is_needed():
+    """It takes as long as the rest of torch, and every command would pay for it."""
+    code = (
+        "import sys, seqrl.training.experiment; from seqrl.models.sequence_encoders import GRU, Transformer; "
+        "GRU(8, 4), Transformer(8, 4); assert 'torch._dynamo' not in sys.modules"
+    )
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

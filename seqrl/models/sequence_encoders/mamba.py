@@ -41,7 +41,6 @@ def kernel_problem(device: torch.device) -> str | None:
     return None
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # it would unroll the loop over steps
 def _scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Return the outputs of the scan ``(L, B, E)`` from an empty state, by the kernel where it can be used."""
     if kernel_problem(u.device):
@@ -78,6 +77,8 @@ class _Mixer(nn.Module):
         self.log_a = nn.Parameter(rates.repeat(d_inner, 1))
         self.skip = nn.Parameter(torch.ones(d_inner))
         self.output = nn.Linear(d_inner, d_model, bias=False)
+        # A compiler would unroll the loop over steps. Not at the import, which would take a second longer by it.
+        self._scan = torch.compiler.disable(_scan)
         self.conv_weight.no_weight_decay = self.log_a.no_weight_decay = True  # type: ignore[attr-defined]
         self._init_step_sizes()
 
@@ -96,7 +97,7 @@ class _Mixer(nn.Module):
         u = self._convolve(torch.cat([before, u]))
         delta, b, c = self._selected(u)
         a = -self.log_a.float().exp()
-        y = _scan(u.float(), delta, a, b, c)
+        y: Tensor = self._scan(u.float(), delta, a, b, c)
         return self._gated(y, u, gate).transpose(0, 1)
 
     def step(

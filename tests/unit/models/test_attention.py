@@ -245,7 +245,8 @@ def test_a_fused_kernel_is_refused_where_it_cannot_run(monkeypatch):
     monkeypatch.setattr(flash, "flash_package", lambda: math)
     with pytest.raises(ConfigError, match=r"needs an NVIDIA GPU, and the device is 'cpu'; or use 'auto'"):
         backend.sequence(qkv_of(3).bfloat16(), 0.0)
-    monkeypatch.setattr(flash, "flash_problem", lambda device: None)
+    for place, name in ((flash, "flash_problem"), (backend, "_problem")):
+        monkeypatch.setattr(place, name, lambda device: None)
     with pytest.raises(ConfigError, match=r"half precision only: set train.precision to 'bf16'"):
         backend.sequence(qkv_of(3), 0.0)
     with pytest.raises(ConfigError, match=r"a head is 512 wide, and 256 is the most: raise num_heads"):

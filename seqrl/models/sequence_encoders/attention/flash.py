@@ -13,6 +13,7 @@ from torch import Tensor
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import ATTENTIONS
 from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is_half
+from seqrl.models.sequence_encoders.attention.pattern import Pattern
 from seqrl.models.sequence_encoders.attention.ring import Slots
 
 MIN_CAPABILITY = (8, 0)
@@ -28,7 +29,6 @@ def flash_package() -> Any:
         return None
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def flash_problem(device: torch.device) -> str | None:
     """Return why flash-attn cannot be used on a device, or None."""
     if device.type != "cuda":
@@ -49,9 +49,15 @@ class Flash(Attention):
 
     cannot = frozenset({"num_sinks", "score"})
 
+    def __init__(self, pattern: Pattern, dropout: float) -> None:
+        super().__init__(pattern, dropout)
+        # Not at the import, and not in vain: it brings in the compiler, which takes a second.
+        is_possible = torch.cuda.is_available()
+        self._problem = torch.compiler.assume_constant_result(flash_problem) if is_possible else flash_problem
+
     def check(self, device: torch.device, *, is_half: bool) -> None:
         """Raise a ConfigError without the package, a GPU that it supports, and half precision."""
-        problem = flash_problem(device)
+        problem = self._problem(device)
         if problem is None and not is_half:
             problem = "it computes in half precision only: set train.precision to 'bf16'"
         if problem is None and (self.pattern.head_width or 0) > MAX_WIDTH:
@@ -81,7 +87,7 @@ class Flash(Attention):
         slots: Slots,
     ) -> Float[Tensor, "B N 1 D"]:
         """Return the heads' outputs of one more input; the filled slots come first, so their number says it all."""
-        if not is_half(q) or flash_problem(q.device) is not None:
+        if not is_half(q) or self._problem(q.device) is not None:
             return super().step(q, keys, values, slots)
         filled = (slots.q_pos[:, 0] + 1).clamp(max=self.pattern.window).int()
         y: Tensor = flash_package().flash_attn_with_kvcache(
