@@ -170,7 +170,7 @@ def train(todo: dict[str, dict[str, Any]], args: argparse.Namespace, cache: Path
             "steps_per_s": statistics.median(r["steps_per_s"] for r in rows),
             "steps_per_s_by_repeat": [round(r["steps_per_s"], 2) for r in rows],
             "wait_share": statistics.median(r["wait_share"] for r in rows),
-            "last_loss": rows[-1]["loss"],
+            "last_loss": next((r["loss"] for r in reversed(rows) if r["loss"] is not None), None),
         }
         for name, rows in seen.items()
     }
@@ -225,7 +225,7 @@ def main() -> None:
             "weights": f"{row['num_parameters']:,}",
             "gradient steps/s": f"{row['steps_per_s']:.1f}",
             "waiting for data": f"{row['wait_share']:.1%}",
-            "last loss": f"{row['last_loss']:.3g}",
+            "last loss": "-" if row["last_loss"] is None else f"{row['last_loss']:.3g}",
         }
         for name, row in trained.items()
     ]

@@ -64,7 +64,7 @@ def train(experiment: Any, epoch: int, num_steps: int) -> dict[str, float]:
     return {
         "steps_per_s": stats.num_steps / stats.learn_s,
         "wait_share": stats.wait_s / stats.learn_s,
-        "loss": losses[-1] if losses else float("nan"),
+        "loss": losses[-1] if losses else None,
     }
 
 
