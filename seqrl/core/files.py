@@ -103,7 +103,7 @@ def remove_folder(path: Path) -> None:
 
 def is_temporary(name: str) -> bool:
     """Tell whether this module gave the name to what was never finished, or is being deleted."""
-    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.(tmp|old)", name) is not None
+    return re.fullmatch(r"\..+\.[0-9a-f]{8}\.(tmp|old)(\.mp4)?", name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -43,6 +43,8 @@ def convert(source: Path, target: Path, *, overwrite: bool = False, options: dic
         with new_folder(target) as temporary:
             ingest(source, temporary, options)
         return len(Store(target))
+    if (options or {}).get("dones_mean") == "truncated":
+        raise DataError(f"{source} is a store, which knows its time limits: dones_mean is for files")
     store = Store(source)
     if not len(store):
         raise DataError(f"{source} holds no trajectory")

@@ -47,10 +47,12 @@ def open_store(path: str, options: dict[str, str] | None = None) -> Store:
         DataError: If there is nothing, or nothing that a reader can read, or its store does not fit on the disk.
     """
     file = Path(path).expanduser()
+    options = options or {}
     if (file / "store.json").exists():
+        if options.get("dones_mean") == "truncated":
+            logger.warning("%s is a store, which knows its time limits: dones_mean is not used", file)
         return Store(file)
     suffix = _suffix_of(file)
-    options = options or {}
     stat = file.stat()
     key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
 

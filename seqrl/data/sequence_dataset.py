@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -154,11 +155,16 @@ class SequenceDataset(TrainingDataset):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return since when each source is ready, and the size of those that may not change."""
+        """Return since when each source is ready, and the size and a checksum of those that may not change."""
         fixed = [s for s in self.sources if not s.is_live]
+        crc = 0
+        for source in fixed:
+            for values in (source.numbers, source.store.length, source.store.total_reward):
+                crc = zlib.crc32(np.ascontiguousarray(values).tobytes(), crc)
         return {
             "ready_since": [s.ready_since for s in self.sources],
             "fixed": [sum(s.num_trajectories for s in fixed), sum(s.num_transitions for s in fixed)],
+            "checksum": crc,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -172,6 +178,11 @@ class SequenceDataset(TrainingDataset):
             raise DataError(
                 f"the data (trajectories, transitions) was {state['fixed']} in {len(state['ready_since'])} sources, "
                 f"and is {now['fixed']} in {len(self.sources)}"
+            )
+        if state.get("checksum", now["checksum"]) != now["checksum"]:  # states of earlier versions have none
+            raise DataError(
+                "the data has the size that it had, but other episodes are trained on, or they were changed, for "
+                "instance by writing a filter key anew"
             )
         for source, ready_since in zip(self.sources, state["ready_since"], strict=True):
             source.ready_since = ready_since

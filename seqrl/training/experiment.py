@@ -21,6 +21,7 @@ from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, EnvError, RunInterrupted, TrainingError
+from seqrl.core.files import new_file
 from seqrl.core.seeding import seed_everything, set_generator_states
 from seqrl.envs.metrics import Episode
 from seqrl.training.callbacks import Callback, Callbacks
@@ -181,7 +182,7 @@ class Experiment(TestedExperiment):
             self.run_epoch(epoch)
         if self.ending.reason is not None and self.accelerator.is_main_process:
             logger.info("stopped after epoch %d: %s", self.progress.epoch, self.ending.reason)
-        if self.config.train.steps_per_epoch and not self.num_steps:
+        if self.config.train.steps_per_epoch and not self.num_steps and self.ending.reason is None:
             self.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
         self._report()
         if self._publisher is not None:
@@ -379,7 +380,8 @@ class Experiment(TestedExperiment):
         if not self.accelerator.is_main_process:
             return
         step, epoch = (None, None) if self.progress.is_new else (self.num_steps, self.progress.epoch)
-        run = LoggedRun(self.folder.path, self.config.to_json(), step, epoch)
+        is_evaluated = self.progress.is_evaluated
+        run = LoggedRun(self.folder.path, self.config.to_json(), step, epoch, is_evaluated)
         self.loggers += build_loggers(self.config.experiment.logging, run)
 
     def _log(self, numbers: dict[str, float], step: int) -> None:
@@ -410,7 +412,8 @@ class Experiment(TestedExperiment):
             for name, value in batch.to_mapping().items():
                 entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
                 tensors |= {f"{i}/{k}": v.cpu().contiguous().clone() for k, v in entries.items()}
-        save_file(tensors, file)
+        with new_file(file) as temporary:
+            save_file(tensors, temporary)
         return f"the last two batches are in {file}"
 
     def _report(self) -> None:

@@ -35,12 +35,14 @@ class LoggedRun:
         config: The run file, as JSON values.
         step: Gradient steps after which a resumed run goes on; None in a new run.
         epoch: Epochs after which it goes on.
+        is_evaluated: Whether the evaluation of these epochs is done; else it comes (again).
     """
 
     path: Path
     config: dict[str, Any]
     step: int | None = None
     epoch: int | None = None
+    is_evaluated: bool = True
 
 
 def check_loggers(section: LoggingSection) -> None:
@@ -65,7 +67,7 @@ def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger
             loggers.append(logger)
             stack.callback(logger.close)
 
-        add(JsonlLogger(run.path / "metrics.jsonl", run.step, run.epoch))
+        add(JsonlLogger(run.path / "metrics.jsonl", run.step, run.epoch, is_evaluated=run.is_evaluated))
         if section.tensorboard:
             add(TensorBoardLogger(run.path / "tb", run.step))
         if section.wandb.enabled:
@@ -83,12 +85,17 @@ class JsonlLogger:
         file: Appended to.
         resume_step: Lines of later steps are cut off first; None begins an empty file.
         resume_epoch: So are lines of later epochs.
+        is_evaluated: Whether the evaluation of ``resume_epoch`` stays; else it comes again.
     """
 
-    def __init__(self, file: Path, resume_step: int | None, resume_epoch: int | None = None) -> None:
+    def __init__(
+        self, file: Path, resume_step: int | None, resume_epoch: int | None = None, *, is_evaluated: bool = True
+    ) -> None:
         kept = [] if resume_step is None else [r for r in read_metrics(file) if r["step"] <= resume_step]
         if resume_epoch is not None:
             kept = [r for r in kept if (r.get("progress/epoch") or 0) <= resume_epoch]
+        if not is_evaluated:
+            kept = [r for r in kept if r.get("progress/epoch") != resume_epoch or not _is_evaluation(r)]
         write_atomic(file, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115
 
@@ -102,6 +109,10 @@ class JsonlLogger:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _is_evaluation(row: Mapping[str, Any]) -> bool:
+    return any(key.startswith(("eval/", "valid/")) for key in row)
 
 
 class TensorBoardLogger:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,8 @@ class RunFolder:
             self._clear(overwrite)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / _LOCK)
-        for folder in (path, self.checkpoints, path / "published"):
+        self._bring_back_last()
+        for folder in (path, self.checkpoints, path / "published", path / "videos"):
             remove_temporaries(folder)
         write_json(path / "config.json", config.to_json())
         if resume and self.last is None and (found := last_checkpoint(path)) is not None:
@@ -93,6 +94,14 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.metrics = path / "metrics.jsonl"
 
+    def _bring_back_last(self) -> None:
+        """Give the checkpoint of ``last`` its name again, if a kill came while another was to take its place."""
+        if self.last is None or self.last.exists():
+            return
+        for old in self.checkpoints.glob(f".{self.last.name}.*.old"):
+            os.replace(old, self.last)
+            return
+
     def _clear(self, overwrite: bool) -> None:
         if not overwrite:
             go_on = "go on with it (--resume), " if (self.checkpoints / "last").is_file() else ""
@@ -101,7 +110,7 @@ class RunFolder:
             )
         if not self._is_run():
             raise ConfigError(f"{self.path} is not the folder of a run, so it is not overwritten; choose another name")
-        shutil.rmtree(self.path)
+        remove_folder(self.path)  # at once, so that a kill leaves nothing under its name
 
     def _is_run(self) -> bool:
         """Tell whether the folder was made by a run; only such a folder may be deleted."""

@@ -57,9 +57,17 @@ class RunLog(logging.Handler):
             self.write("".join(traceback.format_exception(error)))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a message of the logger."""
+        """Add a message of the logger; where nobody else listens, show warnings as Python would without this file."""
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         self.write(mark + self.format(record))
+        if logging.lastResort is not None and record.levelno >= logging.lastResort.level and self._is_alone():
+            logging.lastResort.handle(record)
+
+    def _is_alone(self) -> bool:
+        """Tell whether only files of runs get seqrl's messages, and this is the first of them."""
+        ours = logging.getLogger("seqrl")
+        handlers = [*ours.handlers, *(logging.getLogger().handlers if ours.propagate else ())]
+        return handlers[:1] == [self] and all(isinstance(handler, RunLog) for handler in handlers)
 
     def close(self) -> None:
         """Stop listening, and close the file; safe to call twice."""

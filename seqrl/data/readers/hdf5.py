@@ -82,7 +82,7 @@ def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean
 
 def natural_order(name: str) -> list[int | str]:
     """Return a key that sorts ``demo_2`` before ``demo_10``."""
-    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)]
+    return [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", name)]
 
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
@@ -119,7 +119,7 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         env_kwargs=env_args.get("env_kwargs") or {},
         spaces_are_known=None not in (observation, action) and bool(_attribute(data, "spaces_are_known", True)),
         has_next_obs=all(_has(data[n], "next_obs") for n in names),
-        filters={k: [_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
+        filters={k: [as_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )
 
@@ -165,7 +165,7 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         rewards=rewards.astype(np.float32),
         terminated=terminated,
         truncated=truncated,
-        env_name=_text(_attribute(demo, "env_name", info.env_id or "")),
+        env_name=as_text(_attribute(demo, "env_name", info.env_id or "")),
         start_step=int(_attribute(demo, "start_step", 0)),
         prev_action=_numbers(demo["prev_action"]) if _has(demo, "prev_action") else None,
         prev_reward=float(_attribute(demo, "prev_reward", 0.0)),
@@ -224,10 +224,19 @@ def _content(item: Any, kinds: str) -> np.ndarray:
         raise DataError(f"{item.name} is a group, not a dataset")
     if item.size and item.dtype.kind not in kinds:
         raise DataError(f"{item.name} is of dtype {item.dtype}, not {'numbers' if kinds == 'biuf' else 'text'}")
-    if item.nbytes > _MOST_PER_BYTE * item.file.id.get_filesize():
-        raise DataError(f"{item.name} claims {item.nbytes} bytes, more than the file can hold")
+    check_size(item)
     values: np.ndarray = item[()]
     return values
+
+
+def check_size(item: h5py.Dataset) -> None:
+    """Refuse a dataset whose size is a damaged number, before memory is asked for.
+
+    Raises:
+        DataError: If the file is too small to hold it.
+    """
+    if item.nbytes > _MOST_PER_BYTE * item.file.id.get_filesize():
+        raise DataError(f"{item.name} claims {item.nbytes} bytes, more than the file can hold")
 
 
 def datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
@@ -252,10 +261,11 @@ def _json_attribute(group: h5py.Group, name: str, path: Path) -> Any:
     if name not in group.attrs:
         return None
     try:
-        return parse_json(_text(group.attrs[name]))
+        return parse_json(as_text(group.attrs[name]))
     except ValueError as error:
         raise DataError(f"{path}: the attribute {name!r} of 'data' is not JSON ({error})") from error
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return what an attribute or a name says, as h5py gives it."""
     return value.decode() if isinstance(value, bytes) else str(value)

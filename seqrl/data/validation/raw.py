@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import space_from_json
+from seqrl.core.strict_json import parse_json
 from seqrl.data.convert import is_store
-from seqrl.data.readers.hdf5 import datasets, natural_order
+from seqrl.data.readers.hdf5 import as_text, check_size, datasets, natural_order
 from seqrl.data.store import Store
 
 _READ_ERRORS = (
@@ -141,14 +141,14 @@ def _of_file(file: h5py.File) -> RawDataset:
     raw = RawDataset()
     data = _group(file, "data", raw.faults)
     if data is None:
-        raw.faults = raw.faults or [f"has no group 'data'; it has {', '.join(file) or 'nothing'}"]
+        raw.faults = raw.faults or [f"has no group 'data'; it has {', '.join(_listed(file, [])) or 'nothing'}"]
         return raw
-    raw.names = sorted(data, key=natural_order)
-    if not raw.names:
+    raw.names = sorted(_listed(data, raw.faults), key=natural_order)
+    if not (raw.names or raw.faults):
         raw.faults.append("the group 'data' holds no episode")
     raw.action_space = _space(data, "action_space", raw.faults)
     raw.observation_space = _space(data, "observation_space", raw.faults)
-    _json(data, "env_args", raw.faults)
+    _check_environment(data, raw.faults)
     raw.filters = _filters(file, raw.faults)
     raw.episodes = (_file_episode(data, name) for name in raw.names)
     return raw
@@ -168,9 +168,24 @@ def _group(parent: h5py.Group, name: str, faults: list[str]) -> h5py.Group | Non
     return item
 
 
+def _listed(group: h5py.Group, faults: list[str]) -> list[str]:
+    try:
+        return list(group)
+    except _READ_ERRORS as error:
+        faults.append(f"{group.name!r} cannot be listed ({error})")
+        return []
+
+
+def _check_environment(data: h5py.Group, faults: list[str]) -> None:
+    value = _json(data, "env_args", faults) or {}
+    name, kwargs = value.get("env_name"), value.get("env_kwargs") or {}
+    if not (name is None or isinstance(name, str)) or not isinstance(kwargs, dict):
+        faults.append("the attribute 'env_args' of 'data' needs a text 'env_name' and an object 'env_kwargs'")
+
+
 def _json(data: h5py.Group, name: str, faults: list[str]) -> dict[str, Any] | None:
     try:
-        value = json.loads(data.attrs[name]) if name in data.attrs else None
+        value = parse_json(as_text(data.attrs[name])) if name in data.attrs else None
     except _READ_ERRORS as error:
         faults.append(f"the attribute {name!r} of 'data' is not JSON ({error})")
         return None
@@ -192,10 +207,13 @@ def _space(data: h5py.Group, name: str, faults: list[str]) -> spaces.Space[Any] 
 
 
 def _filters(file: h5py.File, faults: list[str]) -> dict[str, list[str]]:
-    found = {}
-    for key, item in (_group(file, "mask", faults) or {}).items():
+    found: dict[str, list[str]] = {}
+    masks = _group(file, "mask", faults)
+    if masks is None:
+        return found
+    for key in _listed(masks, faults):
         try:
-            found[key] = [n.decode() if isinstance(n, bytes) else str(n) for n in item[()]]
+            found[key] = [n.decode() if isinstance(n, bytes) else str(n) for n in masks[key][()]]
         except _READ_ERRORS as error:
             faults.append(f"mask/{key} cannot be read ({error})")
     return found
@@ -215,13 +233,15 @@ def _file_episode(data: h5py.Group, name: str) -> RawEpisode:
                 found |= {f"{prefix}/{k}": v for k, v in datasets(demo[prefix]).items()}
         except _READ_ERRORS as error:
             episode.faults[prefix] = str(error)
-    for key in _PLAIN:
-        if key in demo:
-            found[key] = demo.get(key)
+    there = _listed(demo, problems)
+    if problems:
+        episode.faults["it"] = "; ".join(problems)
+    found |= {key: demo.get(key) for key in _PLAIN if key in there}
     for key, item in found.items():
         try:
             if item is None:
                 raise KeyError("there is nothing readable under its name")
+            check_size(item)
             episode.arrays[key] = np.asarray(item[()])
         except _READ_ERRORS as error:
             episode.faults[key] = str(error)

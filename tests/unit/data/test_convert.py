@@ -151,6 +151,8 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     convert(tmp_path / "b.hdf5", tmp_path / "c")
     convert(tmp_path / "b.hdf5", tmp_path / "c", overwrite=True)
     assert_same(Store(tmp_path / "a"), Store(tmp_path / "c"))
+    with pytest.raises(DataError, match="a is a store, which knows its time limits"):
+        convert(tmp_path / "a", tmp_path / "d.hdf5", options={"dones_mean": "truncated"})
     with pytest.raises(DataError, match="are both files"):
         convert(tmp_path / "b.hdf5", tmp_path / "d.hdf5")
     assert (tmp_path / "folder" / "x").read_text() == "precious"

@@ -303,6 +303,18 @@ def test_another_data_set_is_not_resumed_from(tmp_path):
         SequenceDataset([Source(store, np.arange(1))], window=3).load_state(state)
 
 
+def test_other_episodes_of_the_same_size_are_not_resumed_from(tmp_path):
+    """As after a filter key was written anew."""
+    store = filled(tmp_path, [1.0, 2.0, 3.0])
+    state = SequenceDataset([Source(store, np.array([0, 1]))], window=3).state()
+    SequenceDataset([Source(store, np.array([0, 1]))], window=3).load_state(state)
+    other = SequenceDataset([Source(store, np.array([0, 2]))], window=3)
+    with pytest.raises(DataError, match="other episodes are trained on"):
+        other.load_state(state)
+    del state["checksum"]  # as in a checkpoint of an earlier version
+    other.load_state(state)
+
+
 def test_no_data_is_never_ready():
     assert not NoData().is_ready
     with pytest.raises(DataError, match="no data"):

@@ -267,6 +267,35 @@ def test_a_block_that_cannot_be_read_does_not_hide_the_rest(report_of, tmp_path)
     assert problems["not finite"][1] == ["demo_4 step 0"]
 
 
+@pytest.mark.parametrize(
+    "text", ['{"env_name": "a", "env_name": "b"}', '{"env_name": 3}', '{"env_kwargs": [1]}', "NaN"]
+)
+def test_what_is_said_of_the_environment_is_looked_at_as_the_reader_does(report_of, tmp_path, text):
+    report = report_of(lambda f: f["data"].attrs.update(env_args=text))
+    assert "'env_args'" in found(report, "problem")["damaged"][0]
+    with pytest.raises(DataError):
+        open_store(str(tmp_path / "data.hdf5"))
+
+
+def test_a_group_that_cannot_be_listed_is_a_problem(report_of, tmp_path):
+    report_of()
+    path = tmp_path / "data.hdf5"
+    content = path.read_bytes()
+    assert content.count(b"SNOD") > 1
+    for n in range(content.count(b"SNOD")):
+        parts = content.split(b"SNOD")
+        path.write_bytes(b"SNOD".join(parts[: n + 1]) + b"XXXX" + b"SNOD".join(parts[n + 1 :]))
+        assert not validate(path).is_fine
+
+
+def test_a_damaged_size_is_a_problem_and_no_memory_is_asked_for(report_of):
+    def huge(file):
+        del file["data/demo_1/obs/x"]
+        file.create_dataset("data/demo_1/obs/x", (STEPS, 2**30), np.float32, chunks=(1, 2**10))
+
+    assert "more than the file can hold" in str(found(report_of(huge), "problem")["unreadable"])
+
+
 def test_nothing_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"no\.hdf5 is neither a seqrl store nor a file"):
         validate(tmp_path / "no.hdf5")

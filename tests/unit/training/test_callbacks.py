@@ -85,6 +85,7 @@ def test_a_callback_ends_the_run_after_its_epoch(moment, epochs, tmp_path, caplo
         return
     assert stats.stop_reason == "enough"
     assert f"stopped after epoch {epochs}: enough" in caplog.text
+    assert "nothing was learned" not in caplog.text
     assert second.calls[-1] == ("end",)
     if is_out_of_turn:  # evaluated and saved all the same
         assert second.calls[-3:] == [("evaluation", 2), ("save", "epoch_000002"), ("end",)]

@@ -120,3 +120,15 @@ def test_tensorboard_writes_a_file(tmp_path):
     metrics_logger.close()
     (events,) = (tmp_path / "tb").iterdir()
     assert b"loss/total" in events.read_bytes()
+
+
+@pytest.mark.parametrize("is_evaluated", [True, False])
+def test_an_evaluation_that_comes_again_is_cut_off(file, is_evaluated):
+    """A run goes on before the evaluation of its last epoch, which was logged before it was killed."""
+    first = JsonlLogger(file, None)
+    for values in ({"eval/x": 1.0}, {"loss/total": 2.0}, {"time/learn_share": 3.0}, {"eval/x": 4.0}):
+        epoch = float("time/learn_share" in values or values.get("eval/x") == 4.0)
+        first.log({**values, "progress/epoch": epoch}, 0)
+    first.close()
+    JsonlLogger(file, 0, 1, is_evaluated=is_evaluated).close()
+    assert [r.get("eval/x") for r in read_metrics(file)] == [1.0, None, None, 4.0][: 3 + is_evaluated]

@@ -60,6 +60,14 @@ def test_overwrite_replaces_a_run(path):
     assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
 
 
+def test_a_kill_while_a_run_is_replaced_leaves_its_name_free(path, monkeypatch):
+    _started(path).release()
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        RunFolder(path, _config(), overwrite=True)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("content", [None, '{"model_type": "llama"}', "not json", "[]"])
 def test_overwrite_spares_a_folder_that_is_no_run(path, content):
     """Also one that holds the ``config.json`` of something else."""
@@ -136,9 +144,23 @@ def test_what_killed_writers_have_left_is_cleared_away(path):
     (folder.checkpoints / ".epoch_000001.0123abcd.old").mkdir()
     (folder.checkpoints / ".last.0123abcd.tmp").write_text("epo")
     (path / ".notes").write_text("mine")
+    (path / "videos").mkdir()
+    (path / "videos" / ".epoch_000002.0123abcd.tmp.mp4").write_text("half")
     RunFolder(path, _config(), resume=True)
     assert sorted(p.name for p in folder.checkpoints.iterdir()) == ["epoch_000001", "last"]
     assert {p.name for p in path.iterdir() if p.name.startswith(".")} == {".notes"}
+    assert list((path / "videos").iterdir()) == []
+
+
+def test_a_checkpoint_that_was_being_replaced_is_brought_back(path):
+    """A kill came between the two renames."""
+    folder = _started(path)
+    folder.release()
+    last = folder.last
+    last.rename(last.with_name(f".{last.name}.0123abcd.old"))
+    (folder.checkpoints / f".{last.name}.89abcdef.tmp").mkdir()
+    RunFolder(path, _config(), resume=True)
+    assert sorted(p.name for p in folder.checkpoints.iterdir()) == [last.name, "last"]
 
 
 def test_resume_with_another_config_lists_every_difference(path):

@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -106,3 +108,17 @@ def test_errors_are_written_and_nothing_goes_on_listening(tmp_path):
     with pytest.raises(ConfigError, match="exists"):
         seqrl.Experiment(config).start()
     assert logging.getLogger("seqrl").handlers == before
+
+
+def test_warnings_reach_a_console_that_nobody_has_set_up(tmp_path):
+    """In a program without logging: Python shows warnings there itself, unless somebody listens."""
+    program = (
+        "import logging; from seqrl.training.run_log import RunLog\n"
+        "logs = [RunLog(), RunLog()]\n"
+        "for log in logs: log.begin()\n"
+        "logging.getLogger('seqrl.x').warning('look out'); logging.getLogger('seqrl.x').info('fine')\n"
+        "logging.basicConfig(format='mine %(message)s')\n"
+        "logging.getLogger('seqrl.x').warning('again')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr == "look out\nmine again\n"

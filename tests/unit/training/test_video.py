@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.files import is_temporary
 from seqrl.training.video import VideoWriter, as_picture, captioned, check_video_suffix, fitted, side_by_side
 
 GRAY = np.array([[0, 51], [102, 255], [3, 4], [5, 6]], np.uint8)
@@ -100,6 +101,13 @@ def test_a_gif_holds_every_frame_in_the_size_of_the_first(tmp_path):
     assert int(frames[2, 6, 0, 0]) == pytest.approx(24, abs=4)  # below the smaller picture, not what was there before
     assert imageio.immeta(file)["duration"] == 50
     assert imageio.immeta(file)["loop"] == 0
+
+
+def test_what_a_kill_leaves_of_an_mp4_is_known_as_temporary(tmp_path):
+    pytest.importorskip("imageio_ffmpeg", reason="mp4 needs the extra 'video'")
+    with VideoWriter(tmp_path / "a.mp4") as video:
+        video.add(np.zeros((16, 16, 3), np.uint8))
+        assert [is_temporary(p.name) for p in tmp_path.iterdir()] == [True]
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
