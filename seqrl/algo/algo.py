@@ -301,7 +301,13 @@ class Algo(ABC):
             if k in weights and (weights[k].shape, weights[k].dtype) != (v.shape, v.dtype)
         ]
         if wrong:
-            raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]))
+            is_scaled = any(problem.startswith("normalizer.") for problem in wrong)
+            hint = (
+                " (train.normalize_obs and train.normalize_actions have to be those of the weights)"
+                if is_scaled
+                else ""
+            )
+            raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]) + hint)
         self.nets.load_state_dict(dict(weights))
 
     # --------------------------------------------------------------------------------------------- acting

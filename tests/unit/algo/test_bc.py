@@ -188,6 +188,8 @@ def test_statistics_travel_with_the_weights():
     with pytest.raises(CheckpointError, match=r"statistics of train\.normalize_obs"):
         second.process_batch_for_training(batch)
     second.deserialize(first.serialize())
+    with pytest.raises(CheckpointError, match=r"normalizer\..* is missing.*train\.normalize_obs"):
+        second.deserialize(scaled_algo(BOX).serialize())
     for a, b in zip(
         (first.process_batch_for_training(batch).actions, first.process_batch_for_training(batch).inputs.obs["state"]),
         (
