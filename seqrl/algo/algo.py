@@ -158,11 +158,24 @@ class Algo(ABC):
 
     def _prepared(self, batch: SeqBatch) -> SeqBatch:
         """Return a batch as the networks know it: goals among the observations, and everything scaled."""
-        inputs = batch.inputs
-        if self.goal_keys and inputs.goal:
-            goals = {GOAL_PREFIX + k: v for k, v in inputs.goal.items() if k in self.goal_keys}
-            inputs = replace(inputs, obs={**inputs.obs, **goals})
+        inputs = self._with_goals(batch.inputs)
         return replace(batch, inputs=self.scaled_inputs(inputs), actions=self.scaled_actions(batch.actions))
+
+    def _with_goals(self, inputs: SeqInputs) -> SeqInputs:
+        """Return inputs with the goals that the policy reads among the observations, as in acting."""
+        goals = {}
+        for key in self.goal_keys:
+            name = GOAL_PREFIX + key
+            if key in inputs.goal:
+                goals[name] = inputs.goal[key]
+            elif name not in inputs.obs and key == "achieved_goal" and "desired_goal" in inputs.obs:
+                goals[name] = inputs.obs["desired_goal"]
+            elif name not in inputs.obs:
+                raise DataError(
+                    f"the policy reads a goal of {key!r} (observation.goal_keys), and the data has none: set "
+                    "train.goal_mode to 'last', or use data with goals"
+                )
+        return replace(inputs, obs={**inputs.obs, **goals}) if goals else inputs
 
     def scaled_inputs(self, inputs: SeqInputs) -> SeqInputs:
         """Return inputs as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""
@@ -205,7 +218,9 @@ class Algo(ABC):
         elif train.normalize_actions == "gaussian":
             self._check_unbounded_policy()
         d_action = self.codec.dim if is_continuous and train.normalize_actions != "none" else 0
-        normalizer = DataNormalizer(self.obs, d_action, train.normalize_obs, train.normalize_actions)
+        modalities = getattr(self.config.observation.timestep_encoder, "modalities", {})
+        scaled = {k: v for k, v in self.obs.items() if k not in modalities or modalities[k].type == "vector"}
+        normalizer = DataNormalizer(scaled, d_action, train.normalize_obs, train.normalize_actions)
         return normalizer.to(self.device) if normalizer.names or d_action else None
 
     def _check_unbounded_policy(self) -> None:
@@ -286,7 +301,13 @@ class Algo(ABC):
             if k in weights and (weights[k].shape, weights[k].dtype) != (v.shape, v.dtype)
         ]
         if wrong:
-            raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]))
+            is_scaled = any(problem.startswith("normalizer.") for problem in wrong)
+            hint = (
+                " (train.normalize_obs and train.normalize_actions have to be those of the weights)"
+                if is_scaled
+                else ""
+            )
+            raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]) + hint)
         self.nets.load_state_dict(dict(weights))
 
     # --------------------------------------------------------------------------------------------- acting

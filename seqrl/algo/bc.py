@@ -13,7 +13,7 @@ from seqrl.algo.algo import Algo, Losses, PolicyAlgo, register_algo_factory_func
 from seqrl.algo.objectives import action_chunks, masked_mean
 from seqrl.algo.trunk import build_actor, build_trunk
 from seqrl.configs.bc_config import BCSection
-from seqrl.core.errors import DataError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
 from seqrl.models.distributions import ActionDistribution
@@ -55,6 +55,11 @@ class BC(PolicyAlgo):
         section: Any = self.algo_config
         self.chunk_steps: int = section.chunk_steps
         self.execute_steps: int = section.execute_steps or section.chunk_steps
+        if self.chunk_steps > self.config.train.window_steps:
+            raise ConfigError(
+                f"algo.chunk_steps {self.chunk_steps} exceeds train.window_steps {self.config.train.window_steps}: no "
+                "window would show the last actions of a chunk, so they would never be learned"
+            )
         self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
         self.nets["trunk"] = self.trunk
         self._create_policy(self.chunk_steps if self.chunk_steps > 1 else None)

@@ -76,6 +76,8 @@ class RolloutPolicy:
         """
         obs = self._flat(ob)
         goal = {k: np.asarray(v) for k, v in (goal or {}).items()}
+        if isinstance(ob, Mapping) and "desired_goal" in ob:  # the policy may read it although its data did not hold it
+            obs.setdefault("desired_goal", np.asarray(ob["desired_goal"]))
         if not batched_ob:
             obs = {k: v[None] for k, v in obs.items()}
             goal = {k: v[None] for k, v in goal.items()}

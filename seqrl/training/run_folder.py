@@ -33,7 +33,15 @@ CHANGEABLE_ON_RESUME = (
 )
 _LOCK = "lock"
 _CHECKPOINT = re.compile(r"epoch_(\d+)(_step_\d+|_unevaluated)?")
-MUST_FIT = ("algo_name", "algo.", "observation.", "train.window_steps", "collect.replay.path", "collect.replay.max_")
+MUST_FIT = (
+    "algo_name",
+    "algo.",
+    "observation.",
+    "train.window_steps",
+    "train.normalize_",
+    "collect.replay.path",
+    "collect.replay.max_",
+)
 """What a collector's config shares with its learner's."""
 
 

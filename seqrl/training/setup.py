@@ -20,7 +20,7 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, DataError, EnvError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.seeding import seed_everything
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
 from seqrl.data.mixture import Source
@@ -49,7 +49,7 @@ from seqrl.training.rendering import check_rendering
 from seqrl.training.replay import budget_of, replay_source
 from seqrl.training.run_folder import RunFolder, default_name, join_run, last_checkpoint
 from seqrl.training.run_log import RunLog
-from seqrl.training.sources import open_data, split_sources, summarize
+from seqrl.training.sources import check_goals, keys_to_read, open_data, split_sources, summarize
 from seqrl.training.spaces import agreed_spaces
 from seqrl.training.weights import CollectorSlot
 
@@ -231,6 +231,7 @@ class ExperimentSetup:
             return [], None
         self.data_summary = summarize(stores)
         chosen, held_out = split_sources(self.config, stores)
+        check_goals(self.config, chosen)
         return chosen, self._sequence_dataset(held_out) if held_out else None
 
     def _sequence_dataset(self, sources: list[Source]) -> SequenceDataset:
@@ -241,7 +242,7 @@ class ExperimentSetup:
             padding=train.window_padding,
             sample_by=train.sample_by,
             weigh_by=train.weigh_data_by,
-            keys=self.config.observation.keys,
+            keys=keys_to_read(self.config, sources),
             goal_keys=self.config.observation.goal_keys if train.goal_mode == "last" else (),
         )
 
@@ -268,6 +269,10 @@ class ExperimentSetup:
         train, collect = self.config.train, self.config.collect
         if self.is_collecting:
             self.algo.codec.check_bounded()
+            if not self._gives_goals():
+                raise ConfigError(
+                    "observation.goal_keys: the environment gives no goals, so nothing can be collected in it"
+                )
             makers = self._given_train_env or row_makers(self.config, self.train_tasks, collect.num_envs)
             if not callable(makers) and collect.num_envs < len(makers):
                 raise ConfigError(
@@ -284,10 +289,10 @@ class ExperimentSetup:
             return
         if not sources:
             raise ConfigError("train.normalize_obs, train.normalize_actions: need data on disk (train.data)")
-        goals = {GOAL_PREFIX + k for k in self.algo.goal_keys}
-        obs = {k: column_stats(sources, f"obs/{k}") for k in normalizer.names if k not in goals}
-        obs |= {k: column_stats(sources, f"obs/{k}") for k in self.algo.goal_keys if k not in obs}
-        action = column_stats(sources, "prev_action", convert=self.algo.codec.encode) if normalizer.action else None
+        goals = {GOAL_PREFIX + k: k for k in self.algo.goal_keys}
+        obs = {k: column_stats(sources, f"obs/{k}") for k in {goals.get(n, n) for n in normalizer.names}}
+        codec = ActionCodec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
+        action = column_stats(sources, "prev_action", convert=codec.encode) if normalizer.action else None
         self.algo.use_statistics(obs, action)
 
     # ------------------------------------------------------------------------------------- environments
@@ -301,6 +306,7 @@ class ExperimentSetup:
         self.env_id = self.train_tasks[0].env_id if self.train_tasks else None
         self.env_kwargs = self.train_tasks[0].kwargs if self.train_tasks else {}
         self._info = info
+        self._env_obs: list[dict[str, ObsSpec]] = []
         if self._given_val_env is not None:
             self.eval_makers = self._given_val_env
             named = single_makers(self.config, self.train_tasks) if self.is_collecting else []
@@ -337,6 +343,7 @@ class ExperimentSetup:
 
     def _agree(self, name: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
         """Check that the data, and the environments seen before, speak of the same spaces."""
+        self._env_obs.append(obs_specs(observation_space))
         if self._info is not None:
             self._info = agreed_spaces(self._info, observation_space, action_space, name)
             return
@@ -368,10 +375,11 @@ class ExperimentSetup:
         self.collector = Collector(self.algo, env, exploration, collect, self._write_trajectory, seed=seed, rank=rank)
 
     def _gives_goals(self) -> bool:
-        """Tell whether the environment observes the goals that the policy reads, or a ``desired_goal``."""
-        given = obs_specs(self.info.observation_space)
+        """Tell whether the environments observe the goals that the policy reads, or a ``desired_goal``."""
         return all(
-            GOAL_PREFIX + k in given or (k == "achieved_goal" and "desired_goal" in given) for k in self.algo.goal_keys
+            GOAL_PREFIX + k in given or (k == "achieved_goal" and "desired_goal" in given)
+            for given in self._env_obs  # the data may hold less than the environment gives
+            for k in self.algo.goal_keys
         )
 
     def _build_eval_env(self, num_envs: int) -> BatchedEnv:

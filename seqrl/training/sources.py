@@ -127,3 +127,40 @@ def summarize(stores: list[tuple[DataSection, Store]]) -> dict[str, float]:
         "megabytes": sum(store.num_bytes for _, store in stores) / 1e6,
         "mean_return": float(returns.mean()) if len(returns) else float("nan"),
     }
+
+
+def check_goals(config: BaseConfig, sources: list[Source]) -> None:
+    """Check that the data has the goals that the policy shall read.
+
+    Raises:
+        ConfigError: If it has not, or goals are made that no policy reads.
+    """
+    keys, mode = config.observation.goal_keys, config.train.goal_mode
+    if mode is not None and not keys:
+        raise ConfigError(f"train.goal_mode {mode!r} needs observation.goal_keys: the entries whose goals are read")
+    if mode is not None:
+        return
+    for source in sources:
+        if missing := [k for k in keys if not {f"goal/{k}", f"obs/goal/{k}", _desired(k)} & set(source.store.schema)]:
+            raise ConfigError(
+                f"observation.goal_keys: {source.name} has no goals of {', '.join(missing)}; set train.goal_mode to "
+                "'last', which takes each episode's end, or leave the key out"
+            )
+
+
+def keys_to_read(config: BaseConfig, sources: list[Source]) -> list[str] | None:
+    """Return the observation entries to read; None for all. ``desired_goal`` is one where it is read as a goal."""
+    seen = config.observation
+    wanted = config.train.goal_mode is None and {_desired(k) for k in seen.goal_keys} & {"obs/desired_goal"}
+    if (
+        seen.keys is None
+        or not wanted
+        or not all("obs/desired_goal" in s.store.schema for s in sources if s.store.schema)
+    ):
+        return seen.keys
+    return sorted({*seen.keys, "desired_goal"})
+
+
+def _desired(key: str) -> str:
+    """Return the column that gymnasium's goal environments give the goal of ``achieved_goal`` in; others have none."""
+    return "obs/desired_goal" if key == "achieved_goal" else ""

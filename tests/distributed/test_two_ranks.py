@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
 WITHOUT_CHANCE = {"actor_critic": {"num_critics_td": 4}}
 """Settings under which an algorithm draws nothing at random in its losses, so that runs can be compared."""
 
-ALWAYS_RANDOM = {"multitask"}
+ALWAYS_RANDOM = {"bc_vae", "multitask"}
 """Algorithms that always sample in their losses: their ranks have to agree with one another only."""
 
 WORKER = """

@@ -109,6 +109,11 @@ def test_more_executed_than_given_is_refused():
         small_algo("bc", chunk_steps=2, execute_steps=4)
 
 
+def test_chunks_longer_than_the_windows_are_refused():
+    with pytest.raises(ConfigError, match=r"chunk_steps 7 exceeds train\.window_steps 6"):
+        small_algo("bc", chunk_steps=7, window=6)
+
+
 def test_chunks_and_action_masks_are_refused():
     space = ACTION_SPACES["discrete"]
     algo, batch = small_algo("bc", action_space=space, chunk_steps=2), random_batch(space)
@@ -183,6 +188,8 @@ def test_statistics_travel_with_the_weights():
     with pytest.raises(CheckpointError, match=r"statistics of train\.normalize_obs"):
         second.process_batch_for_training(batch)
     second.deserialize(first.serialize())
+    with pytest.raises(CheckpointError, match=r"normalizer\..* is missing.*train\.normalize_obs"):
+        second.deserialize(scaled_algo(BOX).serialize())
     for a, b in zip(
         (first.process_batch_for_training(batch).actions, first.process_batch_for_training(batch).inputs.obs["state"]),
         (
@@ -216,6 +223,18 @@ def test_images_and_categories_stay_as_they_are():
     obs = {"image": ObsSpec((2, 2), "uint8"), "room": ObsSpec((), "int64", (3,)), "state": ObsSpec((3,))}
     algo = scaled_algo(BOX, obs=obs, normalize_obs="min_max")
     assert algo.normalizer.names == ["state"]
+
+
+def test_what_a_modality_scales_itself_is_not_scaled_before():
+    obs = {"lidar": ObsSpec((40,)), "words": ObsSpec((5,), "int64"), "joints": ObsSpec((3,)), "state": ObsSpec((3,))}
+    modalities = {
+        "lidar": {"type": "scan", "max_range": 10.0},
+        "words": {"type": "tokens", "vocabulary": 9},
+        "joints": {"type": "vector"},
+    }
+    observation = {"timestep_encoder": {"type": "multimodal", "modalities": modalities, "d_output": 16}}
+    algo = scaled_algo(BOX, obs=obs, observation=observation, normalize_obs="gaussian")
+    assert algo.normalizer.names == ["joints", "state"]
 
 
 # ---------------------------------------------------------------------------------------------- goals

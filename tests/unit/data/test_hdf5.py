@@ -423,3 +423,17 @@ def test_two_processes_that_build_the_same_cache_do_not_take_it_from_each_other(
 def test_the_reader_table_is_closed_to_unknown_suffixes():
     assert ".hdf5" in ingest.READERS
     assert ".csv" not in ingest.READERS
+
+
+def test_flags_are_observations(make):
+    """Without an observation space in the file, booleans are read as what they are."""
+    flags = np.array([True, False, True, True])
+
+    def add(file):
+        for i in range(3):
+            file[f"data/demo_{i}/obs/flag"], file[f"data/demo_{i}/next_obs/flag"] = flags, flags
+
+    store = open_store(make(add))
+    seen = store.trajectory(0).obs["flag"]
+    assert seen.dtype == np.bool_
+    assert seen.tolist() == [*flags, True]
