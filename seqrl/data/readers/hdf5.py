@@ -138,7 +138,7 @@ def _observation_space(demo: h5py.Group) -> spaces.Space[Any]:
 
 def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
     if dtype == np.bool_:
-        return spaces.Box(0, 1, shape, np.bool_)
+        return spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return spaces.Box(limits.min, limits.max, shape, dtype.type)
