@@ -12,11 +12,12 @@ import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError, did_you_mean
-from seqrl.core.files import new_file, write_json
+from seqrl.core.files import new_file, new_folder, write_json
 from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import HDF5_SUFFIXES, is_store
 from seqrl.data.disk_space import check_space
+from seqrl.data.ingest import path_of_cached
 from seqrl.data.readers.hdf5 import naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
@@ -122,6 +123,24 @@ def _write_masks(path: Path, filters: Filters) -> None:
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise DataError(f"{path} was changed meanwhile; nothing is written")
+    for options in ({}, {"dones_mean": "terminated"}, {"dones_mean": "truncated"}):
+        _carry_cache(path_of_cached(path, before, options), path_of_cached(path, path.stat(), options), filters)
+
+
+def _carry_cache(old: Path, new: Path, filters: Filters) -> None:
+    """Let the store that a file was read into serve the file with more filters too: its data are linked, not copied."""
+    if not old.exists() or new.exists():
+        return
+    with new_folder(new, keep_existing=True) as folder:
+        shutil.copytree(old, folder, copy_function=_link, dirs_exist_ok=True)
+        write_filters(folder, filters, overwrite=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
 
 
 def _episodes(path: Path, key: str | None) -> list[str]:

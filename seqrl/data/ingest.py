@@ -6,18 +6,21 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import new_folder
+from seqrl.core.files import is_temporary, new_folder
 from seqrl.data.disk_space import check_space, predicted_size
 from seqrl.data.readers import READERS, hdf5  # noqa: F401  (registers its reader)
 from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 
 logger = logging.getLogger(__name__)
 
+_STALE_S = 24 * 3600
 _SUFFIX_ALIASES = {".h5": ".hdf5"}
 
 
@@ -30,12 +33,30 @@ def cache_folder() -> Path:
 
 def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
     """Return the cached store that ``key`` describes, building it in a new folder if there is none."""
-    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
-    path = cache_folder() / digest
+    path = _cached_path(key)
     if not path.exists():
+        _remove_stale(path)
         with new_folder(path, keep_existing=True) as temporary:
             build(temporary)
     return Store(path)
+
+
+def _cached_path(key: dict[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
+    return cache_folder() / digest
+
+
+def _remove_stale(path: Path) -> None:
+    """Delete what processes that were killed while they built this store have left, a day later."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        if is_temporary(leftover.name) and time.time() - leftover.stat().st_mtime > _STALE_S:
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def path_of_cached(file: Path, stat: os.stat_result, options: Mapping[str, str]) -> Path:
+    """Return where the store of a foreign file of this size and time lies, if it was read before."""
+    key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": dict(options)}
+    return _cached_path(key)
 
 
 def open_store(path: str, options: dict[str, str] | None = None) -> Store:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqrl.core.errors import DataError
-from seqrl.data import Store, StoreWriter, filters
+from seqrl.data import Store, StoreWriter, filters, ingest
 from seqrl.data.filters import random_subset, read_filters, split_train_val, write_filters
 from seqrl.data.hdf5_writer import write_robomimic
 from seqrl.data.sequence_dataset import split_by_episode
@@ -165,3 +165,34 @@ def test_other_entries_of_a_store_stay(tmp_path):
     assert after.pop("checksum") != before.pop("checksum")
     assert after == before
     np.testing.assert_array_equal(Store(tmp_path).trajectory(0).rewards, trajectory(0, 3).rewards)
+
+
+@pytest.mark.parametrize("options", [{}, {"dones_mean": "truncated"}])
+def test_a_file_that_was_read_is_not_read_again_for_more_filters(tmp_path, monkeypatch, options):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "data.hdf5"
+    write_robomimic(path, INFO, [trajectory(i, 4) for i in range(3)])
+    before = ingest.open_store(str(path), options)
+    write_filters(path, {"some": ["demo_0", "demo_2"]})
+    monkeypatch.setattr(ingest, "_ingest", None)
+    after = ingest.open_store(str(path), options)
+    assert after.info.filters == {**before.info.filters, "some": ["demo_0", "demo_2"]}
+    assert "some" not in before.info.filters
+    assert after.verify() == []
+    assert np.array_equal(before.trajectory(1).actions, after.trajectory(1).actions)
+    blobs = [sorted(p.stat().st_ino for p in s.path.rglob("*.bin")) for s in (before, after)]
+    assert blobs[0] == blobs[1]
+
+
+def test_what_a_killed_ingestion_left_is_deleted_a_day_later(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "data.hdf5"
+    write_robomimic(path, INFO, [trajectory(0, 4)])
+    name = ingest.path_of_cached(path, path.stat(), {}).name
+    old, young = (tmp_path / "cache" / f".{name}.{c * 8}.tmp" for c in "ab")
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    ingest.open_store(str(path))
+    assert not old.exists()
+    assert young.exists()
