@@ -34,7 +34,8 @@ class StoreSize:
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"{self.episodes} episodes, {self.transitions} transitions, {self.num_bytes / 1e9:.3g} GB"
+        size = f"{self.num_bytes / 1e9:.3g} GB" if self.num_bytes >= 1e9 else f"{self.num_bytes / 1e6:.3g} MB"
+        return f"{self.episodes} episodes, {self.transitions} transitions, {size}"
 
 
 def predicted_size(path: Path) -> StoreSize | None:

@@ -287,6 +287,8 @@ class ExperimentSetup:
         normalizer = self.algo.normalizer
         if normalizer is None:
             return
+        if not sources and self._given_dataset is not None:
+            sources = getattr(self._given_dataset[0], "sources", [])
         if not sources:
             raise ConfigError("train.normalize_obs, train.normalize_actions: need data on disk (train.data)")
         goals = {GOAL_PREFIX + k: k for k in self.algo.goal_keys}
