@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
 from seqrl.envs.faults import RestartingMaker
+from seqrl.envs.suites import suite_maker
 from seqrl.envs.vector import BatchedEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
@@ -31,6 +32,9 @@ def make_env(
 ) -> gym.Env[Any, Any]:
     """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
+    Ids of known suites (:mod:`seqrl.envs.suites`) need no plug-in: their package is imported, and observations that
+    policies could not read are converted.
+
     Raises:
         EnvError: If the id is unknown, its package is missing, or it refuses the arguments.
     """
@@ -38,8 +42,9 @@ def make_env(
     options = dict(kwargs or {})
     if render_mode is not None:
         options["render_mode"] = render_mode
+    make = suite_maker(env_id) or gym.make
     try:
-        return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
+        return make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error

@@ -202,9 +202,7 @@ def test_a_file_whose_store_does_not_fit_is_refused_before_anything_is_written(t
             file.create_dataset(f"data/demo_0/{group}/x", (10**4, 1000), np.float32)  # never written: no bytes on disk
         file["data/demo_0/actions"] = np.zeros((10**4, 2), np.float32)
     monkeypatch.setattr(shutil, "disk_usage", lambda p: shutil._ntuple_diskusage(10**10, 10**10, 10**7))
-    match = (
-        r"1 episodes, 10000 transitions, 40\.1 MB\) takes 0\.0401 GB, but only 0\.01 GB are free .*SEQRL_CACHE_DIR"
-    )
+    match = r"1 episodes, 10000 transitions, 40\.1 MB\) takes 0\.0401 GB, but only 0\.01 GB are free .*SEQRL_CACHE_DIR"
     with pytest.raises(DataError, match=match):
         open_store(str(path))
     with pytest.raises(DataError, match=r"only 0\.01 GB are free"):
