@@ -3,6 +3,10 @@
 from gymnasium.envs.registration import register, registry
 
 _ENTRY_POINTS = {
+    "seqrl/Bandit-v0": "seqrl.envs.builtin.bandit:Bandit",
+    "seqrl/DarkKeyDoor-v0": "seqrl.envs.builtin.dark_key_door:DarkKeyDoor",
+    "seqrl/MaskedBandit-v0": "seqrl.envs.builtin.bandit:MaskedBandit",
+    "seqrl/MetaFrozenLake-v0": "seqrl.envs.builtin.meta_frozen_lake:MetaFrozenLake",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
