@@ -12,7 +12,7 @@ from seqrl.envs.experts import EXPERTS, make_expert
 from seqrl.envs.make import env_maker
 from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
 
-IDS = builtin_env_ids()
+IDS = builtin_env_ids(only_installed=True)
 make_expert("seqrl/PointRecall-v0")  # registers the built-in ones
 EXPERT_IDS = [i for i in EXPERTS.names() if i in IDS]
 
