@@ -17,7 +17,7 @@ ATTEMPT_KEY = "attempt"
 """Observation entry of the two numbers that are added."""
 
 
-class Attempts(gym.Wrapper[Any, Any, Any, Any]):
+class Attempts(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """An episode of k attempts: where the wrapped environment ends, it begins again, until the last attempt is over.
 
     Each episode draws a seed, with which every one of its attempts is reset, so that an environment that draws its
@@ -42,7 +42,8 @@ class Attempts(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], attempts: int = 3, same_task: bool = True) -> None:
-        super().__init__(env)
+        gym.utils.RecordConstructorArgs.__init__(self, attempts=attempts, same_task=same_task)
+        gym.Wrapper.__init__(self, env)
         if attempts < 1:
             raise EnvError(f"attempts must be >= 1, got {attempts}")
         self.attempts, self._same_task = attempts, same_task

@@ -10,7 +10,7 @@ from seqrl.core.errors import EnvError
 from seqrl.envs.builtin.grid import require_between
 
 
-class HalfCheetahVelocity(gym.Wrapper[Any, Any, Any, Any]):
+class HalfCheetahVelocity(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Run at a velocity that only the reward tells; it is drawn anew, uniformly, in each episode.
 
     Observation and actions are those of ``HalfCheetah-v5``. The reward is minus the absolute difference of the
@@ -26,7 +26,8 @@ class HalfCheetahVelocity(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: gym.Env[Any, Any], min_velocity: float, max_velocity: float) -> None:
-        super().__init__(env)
+        gym.utils.RecordConstructorArgs.__init__(self, min_velocity=min_velocity, max_velocity=max_velocity)
+        gym.Wrapper.__init__(self, env)
         require_between("max_velocity", max_velocity, min_velocity)
         self._low, self._high = min_velocity, max_velocity
         self._target = self._distance = self._error = 0.0

@@ -33,7 +33,7 @@ class MazeRunner(gym.Env[Any, Any]):
         num_goals: Goals, each in a cell of its own.
         is_continuous: Continuous moves instead of four discrete ones.
         shuffled_actions: Shuffle what the discrete actions do, or turn and mirror the continuous ones, per episode.
-        time_limit: Steps of an episode; null is twice the square of the size for each goal.
+        time_limit: Steps of an episode; null is the square of the size for each goal.
         render_mode: ``rgb_array`` or None.
     """
 
@@ -52,7 +52,7 @@ class MazeRunner(gym.Env[Any, Any]):
             raise ValueError(f"size must be odd and >= 5, got {size}")
         num_open = (size - 1) ** 2 // 2 - 1
         require_between("num_goals", num_goals, 1, num_open - 1)
-        self.time_limit = 2 * size**2 * num_goals if time_limit is None else time_limit
+        self.time_limit = size**2 * num_goals if time_limit is None else time_limit
         require_between("time_limit", self.time_limit, 1)
         box = {"achieved_goal": (2,), "desired_goal": (num_goals, 2), "walls": (4,)}
         entries: dict[str, spaces.Space[Any]] = {k: spaces.Box(0.0, size, s, np.float32) for k, s in box.items()}

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
 
 from seqrl.core.errors import EnvError
 from seqrl.envs.attempts import Attempts, make_attempts
@@ -126,6 +127,14 @@ def test_misuse_is_refused():
         Attempts(Counting(), attempts=0)
     with pytest.raises(EnvError, match="already has an entry 'attempt'"):
         Attempts(Attempts(Named()))
+
+
+@pytest.mark.parametrize("env_id", ["seqrl/MazeRunner-v0", "seqrl/Bandit-v0", "seqrl/TMazePixels-v0"])
+def test_is_a_clean_gymnasium_environment(env_id):
+    env = make_attempts(env_id, render_mode="rgb_array")
+    check_env(env, skip_render_check=True)
+    env.reset(seed=0)
+    assert env.render().dtype == np.uint8
 
 
 def test_by_id_the_time_limit_is_that_of_an_attempt():
