@@ -72,6 +72,20 @@ def test_two_attempts_by_hand():
     assert end == {"log/num": 3.0, "success": True, "log/return_2": 1.0, "log/success_2": 1.0}
 
 
+class Early(Counting):
+    def step(self, action):
+        *answer, info = super().step(action)
+        return *answer, info | {"success": self.num == 1}
+
+
+def test_success_in_the_middle_of_an_attempt_counts_for_it_alone():
+    env = Attempts(Early(), attempts=2)
+    env.reset(seed=0)
+    infos = [env.step(0)[4] for _ in range(6)]
+    assert [info.get("success") for info in infos] == [None, None, None, True, False, False]
+    assert (infos[2]["log/success_1"], infos[5]["log/success_2"]) == (1.0, 1.0)
+
+
 def test_an_attempt_that_the_clock_ends_is_an_attempt():
     env = Attempts(Counting(truncates=True), attempts=1)
     env.reset(seed=0)

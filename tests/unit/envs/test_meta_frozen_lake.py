@@ -109,8 +109,11 @@ def test_ice_breaks_where_it_was_left_until_the_next_return():
     _, _, _, _, info = env.step(LEFT)
     assert info == {"log/attempt_1": 0.0}
     assert not env._broken.any()
-    env.step(LEFT)
+    env.step(DOWN)
+    assert env.step(LEFT)[4] == {}
     assert not env._broken.any()  # a wall: the cell was not left
+    env.step(UP)
+    env._broken[:] = False
     assert play(env, WAY)[-1][4]["success"] is True
 
 
