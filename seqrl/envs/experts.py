@@ -31,7 +31,8 @@ def make_expert(env_id: str) -> Expert:
     Raises:
         EnvError: If the environment has none.
     """
-    from seqrl.envs.builtin import point_recall, tmaze, tmaze_pixels  # noqa: F401  (register theirs; circular above)
+    # they register theirs; circular above
+    from seqrl.envs.builtin import multi_discrete_recall, point_recall, tmaze, tmaze_pixels  # noqa: F401
 
     name = env_id.split(":")[-1]
     if name not in EXPERTS:

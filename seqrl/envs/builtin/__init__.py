@@ -1,18 +1,36 @@
 """Built-in environments, one file each, registered with gymnasium as ``seqrl/<Name>-v0``."""
 
+from importlib.util import find_spec
+
 from gymnasium.envs.registration import register, registry
 
 _ENTRY_POINTS = {
+    "seqrl/Attempts-v0": "seqrl.envs.attempts:make_attempts",
+    "seqrl/HalfCheetahVelocity-v0": "seqrl.envs.builtin.half_cheetah:make_half_cheetah_velocity",
+    "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_runner:MazeRunner",
+    "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecall",
+    "seqrl/Bandit-v0": "seqrl.envs.builtin.bandit:Bandit",
+    "seqrl/DarkKeyDoor-v0": "seqrl.envs.builtin.dark_key_door:DarkKeyDoor",
+    "seqrl/MaskedBandit-v0": "seqrl.envs.builtin.bandit:MaskedBandit",
+    "seqrl/MetaFrozenLake-v0": "seqrl.envs.builtin.meta_frozen_lake:MetaFrozenLake",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
     "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixels",
 }
 
+_NEEDS = {"seqrl/HalfCheetahVelocity-v0": "mujoco"}
+"""Environment -> package that it needs, which is an extra of the same name."""
 
-def builtin_env_ids() -> list[str]:
-    """Return the ids of the built-in environments."""
-    return sorted(_ENTRY_POINTS)
+
+def builtin_env_ids(*, only_installed: bool = False) -> list[str]:
+    """Return the ids of the built-in environments.
+
+    Args:
+        only_installed: Leave out those whose optional package is not installed.
+    """
+    missing = {i for i, package in _NEEDS.items() if only_installed and find_spec(package) is None}
+    return sorted(set(_ENTRY_POINTS) - missing)
 
 
 def register_builtin_envs() -> None:

@@ -94,12 +94,9 @@ def test_callable_that_makes_a_vector_environment_is_used_as_it_is():
 
 def test_builtin_environments_are_registered_once():
     register_builtin_envs()
-    assert builtin_env_ids() == [
-        "seqrl/PointRecall-v0",
-        "seqrl/TMazeActive-v0",
-        "seqrl/TMazePassive-v0",
-        "seqrl/TMazePixels-v0",
-    ]
+    ids = builtin_env_ids()
+    assert ids == sorted(set(ids))
+    assert {"seqrl/MetaFrozenLake-v0", "seqrl/PointRecall-v0", "seqrl/TMazePassive-v0"} <= set(ids)
     assert all(env_id in gym.registry for env_id in builtin_env_ids())
 
 
