@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.files import write_atomic, write_json
-from seqrl.training.charts import shown_label
-from seqrl.training.figures import add_legend, colours_of, draw_band, label_axis, make_figure, save_figure
+from seqrl.training.charts import COLOURS, shown_label
+from seqrl.training.figures import TITLE_SIZE, add_legend, draw_band, label_axis, make_figure, save_figure, styles_of
 from seqrl.training.method_scores import Comparison
 from seqrl.training.statistics import Estimate
 
@@ -57,8 +57,12 @@ def comparison_table(found: Comparison) -> str:
 
 
 def format_estimate(value: Estimate) -> str:
-    """Return ``0.91 [0.85, 0.96]``."""
-    return f"{value.value:.4g} [{value.low:.4g}, {value.high:.4g}]"
+    """Return ``0.912 [0.85, 0.96]``."""
+    return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -77,8 +81,12 @@ def _aggregates(file: Path, found: Comparison) -> None:
     names = [m.name for m in found.methods]
     figure, panels = make_figure(len(statistics), columns=4, size=(2.9, 0.9 + 0.38 * len(names)))
     for axes, statistic in zip(panels, statistics, strict=True):
-        _bars(axes, {m.name: m.aggregates[statistic] for m in found.methods}, colours_of(names))
-        axes.set_title(TITLES[statistic])
+        estimates = {m.name: m.aggregates[statistic] for m in found.methods}
+        _bars(axes, estimates, {name: style["color"] for name, style in styles_of(names).items()})
+        low, high = min(e.low for e in estimates.values()), max(e.high for e in estimates.values())
+        margin = 0.06 * ((high - low) or 1.0)
+        axes.set_xlim(low - margin, high + margin)
+        axes.set_title(TITLES[statistic], fontsize=TITLE_SIZE)
         if axes is not panels[0]:
             axes.set_yticklabels([])
     figure.supxlabel(_metric(found), fontsize=9)
@@ -90,7 +98,7 @@ def _improvement(file: Path, found: Comparison) -> None:
     pairs = dict(list(found.improvement.items())[:MAX_PAIRS])
     estimates = {f"{shown_label(x)}  >  {shown_label(y)}": e for (x, y), e in pairs.items()}
     figure, (axes,) = make_figure(1, size=(6.4, 0.9 + 0.38 * len(pairs)))
-    _bars(axes, estimates, dict.fromkeys(estimates, colours_of(["x"])["x"]), shorten=False)
+    _bars(axes, estimates, dict.fromkeys(estimates, COLOURS[0]), shorten=False)
     axes.axvline(0.5, color="#6b7280", lw=1, ls="--")
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("P(X > Y): a run of X beats a run of Y")
@@ -108,18 +116,14 @@ def _bars(axes: Any, estimates: Mapping[str, Estimate], colours: Mapping[str, st
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(visible=False, axis="y")
     axes.locator_params(axis="x", nbins=5)
-    axes.margins(x=0.08)
 
 
 def _profile(file: Path, found: Comparison) -> None:
     """The share of runs above each score."""
     figure, (axes,) = make_figure(1, size=(5.6, 3.4))
-    colours = colours_of([m.name for m in found.methods])
-    lines = {
-        m.name: draw_band(axes, found.thresholds, m.profile, colours[m.name], drawstyle="default")
-        for m in found.methods
-    }
-    axes.set_xlabel(f"{_metric(found)}, threshold")
+    styles = styles_of([m.name for m in found.methods])
+    lines = {m.name: draw_band(axes, found.thresholds, m.profile, styles[m.name]) for m in found.methods}
+    axes.set_xlabel(f"threshold of {_metric(found)}")
     axes.set_ylabel("share of runs above")
     axes.set_ylim(-0.02, 1.02)
     add_legend(figure, lines)
@@ -129,12 +133,9 @@ def _profile(file: Path, found: Comparison) -> None:
 def _efficiency(file: Path, found: Comparison) -> None:
     """The interquartile mean against the axis."""
     figure, (axes,) = make_figure(1, size=(5.6, 3.4))
-    colours = colours_of([m.name for m in found.methods])
-    lines = {
-        m.name: draw_band(axes, m.places, m.curve, colours[m.name], marker="o" if len(m.places) < 15 else None, ms=3)
-        for m in found.methods
-        if len(m.places)
-    }
+    styles = styles_of([m.name for m in found.methods])
+    known = [m for m in found.methods if len(m.places)]
+    lines = {m.name: draw_band(axes, m.places, m.curve, styles[m.name]) for m in known}
     label_axis(axes, found.options.x)
     axes.set_ylabel(f"IQM of {_metric(found)}")
     add_legend(figure, lines)
@@ -142,4 +143,4 @@ def _efficiency(file: Path, found: Comparison) -> None:
 
 
 def _metric(found: Comparison) -> str:
-    return found.options.metric + (", scaled" if found.options.ranges else "")
+    return found.options.metric + (" (scaled)" if found.options.ranges else "")
