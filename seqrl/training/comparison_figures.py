@@ -44,7 +44,7 @@ def comparison_table(found: Comparison) -> str:
     ]
     where = f"{len(found.tasks)} tasks" if len(found.tasks) > 1 else found.tasks[0]
     parts = [
-        f"{options.metric} on {where}; 95 % intervals over runs (stratified bootstrap, {options.num_resamples} resamples)",
+        f"{options.metric} on {where}; 95 % intervals over runs, {options.num_resamples} stratified resamples",
         markdown_table(head, rows),
     ]
     if len(found.tasks) > 1:

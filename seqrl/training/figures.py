@@ -89,7 +89,8 @@ def plot_metrics(
 ) -> None:
     """Write a PNG with a panel for each metric and a line for each run.
 
-    The interval that a metric has is shaded, if there are at most three runs. With smoothing, what was logged is pale behind the line.
+    The interval that a metric has is shaded, if there are at most three runs. With smoothing, what was logged is pale
+    behind the line.
 
     Args:
         file: Where to.

@@ -121,9 +121,7 @@ def test_runs_are_resampled_within_their_task():
 
 
 def test_the_generator_decides_the_interval():
-    first, again, other = (
-        estimate(scores(), mean, 200, np.random.default_rng(seed)) for seed in (1, 1, 2)
-    )
+    first, again, other = (estimate(scores(), mean, 200, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first == again
     assert (first.low, first.high) != (other.low, other.high)
 
