@@ -33,6 +33,7 @@ from seqrl.training.statistics import Estimate, mean_interval, wilson_interval
 
 logger = logging.getLogger(__name__)
 
+WIDE = 20
 _ATTEMPT = re.compile(r"(.*attempt)_?(\d+)(.*)")
 
 
@@ -265,6 +266,9 @@ def _draw(axes: Any, probe: Probe, measure: str) -> None:
         axes.legend(frameon=False, fontsize=8)
     if measure == "success":
         axes.set_ylim(-0.04, 1.04)
+    if is_numeric and places[0] > 0 and places[-1] > WIDE * places[0]:
+        axes.set_xscale("log")
+        axes.minorticks_off()
     axes.set_xticks(places, [str(points[i].value) for i in order])
     axes.set_xlabel(probe.name)
     axes.set_title(measure, fontsize=TITLE_SIZE)
