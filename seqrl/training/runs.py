@@ -49,7 +49,8 @@ class Run:
     def points(self, key: str, x: Axis) -> np.ndarray:
         """Return the finite points ``(N, 2)`` of a metric, one per place, in the order of the axis."""
         points = merged(points_of(self.rows, key, x))[:, :2]
-        return points[np.isfinite(points).all(1)]
+        known: np.ndarray = points[np.isfinite(points).all(1)]
+        return known
 
 
 def is_run(path: Path) -> bool:

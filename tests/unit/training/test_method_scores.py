@@ -73,6 +73,8 @@ def test_only_tasks_that_all_methods_have_are_compared(heard):
     found = compare([both, method("n", [2.0] * 3)], options())
     assert found.tasks == ["A-v0"]
     assert found.methods[0].aggregates["mean"].value == 1.0
+    assert {s.task for s in found.methods[0].scores} == {"A-v0"}
+    assert found.thresholds[-1] < 3.0
     assert heard.messages == ["left out, because not every method has it: B-v0"]
     with pytest.raises(DataError, match=r"no task is common to all methods \(m: A-v0; n: B-v0\)"):
         compare([method("m", [1.0] * 3), method("n", [1.0] * 3, env="B-v0")], options())
