@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigError(f"--resamples must be at least 100, got {args.resamples}")
     ranges = dict(map(_range, args.range))
     target = args.target
-    if target is None and (args.metric.endswith("success_mean") or "" in ranges):
+    if target is None and (args.metric.endswith("success_mean") or ranges):
         target = 1.0
     from seqrl.training.comparison_figures import comparison_table, write_comparison
     from seqrl.training.method_scores import Options, compare

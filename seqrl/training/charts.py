@@ -169,9 +169,9 @@ def _legend(axes: Any, drawn: Sequence[Any], labels: Sequence[str], *, below: bo
         axes.legend(drawn, shown, frameon=False, fontsize=8)
 
 
-def shown_label(label: str) -> str:
+def shown_label(label: str, most: int = _MAX_LABEL) -> str:
     """Return a label, cut in its middle, that matplotlib takes for neither a formula nor one to leave out."""
-    short = label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL // 2]}...{label[-(_MAX_LABEL // 2) :]}"
+    short = label if len(label) <= most else f"{label[: most // 2]}...{label[-(most // 2) :]}"
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from seqrl.core.files import write_atomic, write_json
 from seqrl.training.charts import COLOURS, shown_label
-from seqrl.training.figures import TITLE_SIZE, add_legend, draw_band, label_axis, make_figure, save_figure, styles_of
+from seqrl.training.figures import (
+    LONGEST,
+    TITLE_SIZE,
+    add_legend,
+    draw_band,
+    label_axis,
+    make_figure,
+    save_figure,
+    styles_of,
+)
 from seqrl.training.method_scores import Comparison
 from seqrl.training.statistics import Estimate
 
@@ -79,7 +88,8 @@ def _aggregates(file: Path, found: Comparison) -> None:
     """One panel per statistic, one bar per method."""
     statistics = list(found.methods[0].aggregates)
     names = [m.name for m in found.methods]
-    figure, panels = make_figure(len(statistics), columns=4, size=(2.9, 0.9 + 0.38 * len(names)))
+    figure, panels = make_figure(len(statistics), columns=4, size=(2.7, 0.9 + 0.38 * len(names)))
+    _widen(figure, names)
     for axes, statistic in zip(panels, statistics, strict=True):
         estimates = {m.name: m.aggregates[statistic] for m in found.methods}
         _bars(axes, estimates, {name: style["color"] for name, style in styles_of(names).items()})
@@ -96,13 +106,22 @@ def _aggregates(file: Path, found: Comparison) -> None:
 def _improvement(file: Path, found: Comparison) -> None:
     """One bar per pair of methods; what lies to the right of the line speaks for the first."""
     pairs = dict(list(found.improvement.items())[:MAX_PAIRS])
-    estimates = {f"{shown_label(x)}  >  {shown_label(y)}": e for (x, y), e in pairs.items()}
-    figure, (axes,) = make_figure(1, size=(6.4, 0.9 + 0.38 * len(pairs)))
+    estimates = {f"{shown_label(x, LONGEST)}\n> {shown_label(y, LONGEST)}": e for (x, y), e in pairs.items()}
+    figure, (axes,) = make_figure(1, size=(4.4, 0.9 + 0.5 * len(pairs)))
+    _widen(figure, [name for pair in pairs for name in pair])
     _bars(axes, estimates, dict.fromkeys(estimates, COLOURS[0]), shorten=False)
     axes.axvline(0.5, color="#6b7280", lw=1, ls="--")
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("P(X > Y): a run of X beats a run of Y")
+    if len(pairs) < len(found.improvement):
+        axes.set_title(f"{len(pairs)} of {len(found.improvement)} pairs; the table has all", fontsize=TITLE_SIZE)
     save_figure(figure, file)
+
+
+def _widen(figure: Any, names: Sequence[str]) -> None:
+    """Give a figure the room that names beside it need."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + 0.065 * max(len(shown_label(name, LONGEST)) for name in names), height)
 
 
 def _bars(axes: Any, estimates: Mapping[str, Estimate], colours: Mapping[str, str], *, shorten: bool = True) -> None:
@@ -110,7 +129,7 @@ def _bars(axes: Any, estimates: Mapping[str, Estimate], colours: Mapping[str, st
     for row, (name, e) in enumerate(estimates.items()):
         axes.barh(row, e.high - e.low, left=e.low, height=0.56, color=colours[name], alpha=0.35, lw=0)
         axes.vlines(e.value, row - 0.28, row + 0.28, color=colours[name], lw=2.2)
-    axes.set_yticks(range(len(estimates)), [shown_label(n) if shorten else n for n in estimates], fontsize=8)
+    axes.set_yticks(range(len(estimates)), [shown_label(n, LONGEST) if shorten else n for n in estimates], fontsize=8)
     axes.set_ylim(len(estimates) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=8)

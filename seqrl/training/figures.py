@@ -19,6 +19,7 @@ PANEL = (4.6, 3.2)
 TITLE_SIZE = 10
 FEW = 15
 MAX_SHADED = 3
+LONGEST = 60
 _ROW = 0.24
 _DASHES = ("-", "--", ":", "-.")
 
@@ -64,10 +65,10 @@ def add_legend(figure: Any, lines: Mapping[str, Any]) -> None:
     if len(lines) < 2:
         return
     width, height = figure.get_size_inches()
-    longest = max(len(shown_label(name)) for name in lines)
+    longest = max(len(shown_label(name, LONGEST)) for name in lines)
     columns = max(1, min(len(lines), int(width / (0.55 + 0.06 * longest))))
     figure.set_size_inches(width, height + _ROW * math.ceil(len(lines) / columns))
-    names = [shown_label(name) for name in lines]
+    names = [shown_label(name, LONGEST) for name in lines]
     figure.legend(list(lines.values()), names, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
@@ -102,7 +103,7 @@ def plot_metrics(
     figure, panels = make_figure(len(keys))
     styles = styles_of(list(runs))
     if len(runs) == 1:
-        figure.suptitle(shown_label(next(iter(runs))), fontsize=TITLE_SIZE)
+        figure.suptitle(shown_label(next(iter(runs)), LONGEST), fontsize=TITLE_SIZE)
     lines: dict[str, Any] = {}
     for axes, key in zip(panels, keys, strict=True):
         axes.set_title(key.replace("$", r"\$"), fontsize=TITLE_SIZE)
