@@ -1,4 +1,4 @@
-"""Compare methods over seeds and tasks: IQM, intervals, probability of improvement, profiles, sample efficiency."""
+"""Compare methods over seeds and tasks, with intervals, as tables and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask a trained policy what it remembers: other task arguments, a cleared memory, other windows, attempt by attempt."""
+"""Find out what a trained policy remembers: other tasks, a cleared memory, other windows, attempts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
     p.add_argument("--window", metavar="N,...", help="let the memory look back on N inputs instead (one test for each)")
     p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over those of training")
-    p.add_argument("--episodes", type=int, default=100, help="per test (default %(default)s)")
+    p.add_argument("--episodes", type=int, default=200, help="per test (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")

@@ -90,7 +90,7 @@ class Player:
     algo: Algo
     make_maker: Callable[[Mapping[str, Any]], MakeEnv]
     env_id: str
-    num_episodes: int = 100
+    num_episodes: int = 200
     num_envs: int = 20
     seed: int = 0
     deterministic: bool = True
@@ -255,20 +255,26 @@ def _draw(axes: Any, probe: Probe, measure: str) -> None:
     order = np.argsort(places)
     places, estimates = places[order], estimates[order]
     reach = np.abs(estimates[:, 1:] - estimates[:, :1]).T
-    axes.errorbar(places, estimates[:, 0], reach, color=COLOURS[0], marker="o", ms=4, lw=1.4, capsize=3)
+    style = {"color": COLOURS[0], "ls": "-" if is_numeric else "", "marker": "o", "ms": 4}
+    axes.errorbar(places, estimates[:, 0], reach, elinewidth=1.4, capsize=3, **style)
     if probe.untouched and measure in probe.untouched.measures:
         whole = probe.untouched.measures[measure]
-        axes.axhspan(whole.low, whole.high, color=COLOURS[2], alpha=0.15, lw=0)
-        axes.axhline(whole.value, color=COLOURS[2], lw=1.4, ls="--", label="untouched")
-        axes.legend(frameon=False, fontsize=8)
+        ends = [places[0], places[-1]] if len(places) > 1 else [places[0] - 0.5, places[0] + 0.5]
+        axes.fill_between(ends, whole.low, whole.high, color=COLOURS[2], alpha=0.15, lw=0)
+        axes.plot(ends, [whole.value] * 2, color=COLOURS[2], lw=1.4, ls="--", label="untouched")
     for place in (places[i] for i, p in enumerate([points[i] for i in order]) if is_reference(probe, p)):
         axes.axvline(place, color="#6b7280", lw=1, ls="--", label="training")
-        axes.legend(frameon=False, fontsize=8)
     if measure == "success":
         axes.set_ylim(-0.04, 1.04)
     if is_numeric and places[0] > 0 and places[-1] > WIDE * places[0]:
         axes.set_xscale("log")
         axes.minorticks_off()
+    if not is_numeric:
+        axes.margins(x=0.3)
     axes.set_xticks(places, [str(points[i].value) for i in order])
     axes.set_xlabel(probe.name)
     axes.set_title(measure, fontsize=TITLE_SIZE)
+    if any(
+        not str(line.get_label()).startswith("_") for line in axes.lines
+    ):  # beside the title, where nothing is drawn
+        axes.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0)
