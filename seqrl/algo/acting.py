@@ -36,10 +36,15 @@ class VectorPolicy:
     @torch.inference_mode()
     def reset(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True."""
+        self.clear_memory(rows)
+        self._step[rows] = 0
+        self._prev_action[rows] = 0.0
+
+    @torch.inference_mode()
+    def clear_memory(self, rows: np.ndarray) -> None:
+        """Forget what was seen in the rows that are True, in the middle of an episode, whose steps go on counting."""
         if rows.any():
             self._state = self.algo.reset_rows(self._state, torch.from_numpy(rows).to(self.algo.device))
-            self._step[rows] = 0
-            self._prev_action[rows] = 0.0
 
     @torch.inference_mode()
     def act(

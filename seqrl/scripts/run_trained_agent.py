@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqrl.core.errors import ConfigError, EnvError
+from seqrl.core.errors import ConfigError
 from seqrl.scripts._script import check_dataset_output, check_output, check_seed, json_object, script
 
 
@@ -92,29 +92,20 @@ def _check(args: argparse.Namespace) -> None:
 
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
-    import gymnasium as gym
-
     from seqrl.core.seeding import integer_seed
-    from seqrl.envs import make_batched_env
+    from seqrl.training.deploy import env_for_policy
     from seqrl.training.evaluator import evaluation_mode
     from seqrl.training.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
-    from seqrl.training.spaces import check_actions, check_observations
     from seqrl.training.statistics import summarize_episodes
 
     shown = functools.partial(maker, render_mode="human") if args.render else maker
-    env = make_batched_env(shown, 1 if args.render else min(args.num_envs, args.n_rollouts))
-    check_observations(env.observation_space, algo.obs, maker.args[0])
-    check_actions(env.codec.space, algo.codec.space, maker.args[0])
-    collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
-    try:
+    num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
+    with env_for_policy(algo, shown, num_envs, maker.args[0]) as env:
+        collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
         with evaluation_mode(algo, integer_seed(args.seed, "policy")):
             policy = AlgoPolicy(algo, env.num_envs, deterministic=not args.sample)
             seed = integer_seed(args.seed, "env")
             episodes = evaluate_episodes(env, policy, args.n_rollouts, seed=seed, on_step=collector)
-    except gym.error.Error as error:
-        raise EnvError(f"environment {maker.args[0]!r}: {error}") from error
-    finally:
-        env.close()
     if collector is not None:
         _write(args, maker, env, collector.trajectories)
     return summarize_episodes(episodes)

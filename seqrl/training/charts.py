@@ -23,7 +23,7 @@ from seqrl.training.series import (
 )
 
 Names = Sequence[str] | Mapping[str, str]
-_COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea", "#d97706", "#0891b2", "#be185d", "#64748b")
+COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea", "#d97706", "#0891b2", "#be185d", "#64748b")
 _MAX_LABEL = 30
 _FEW = 15
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
@@ -63,7 +63,7 @@ def curve_svg(
     if not series:
         return None
     figure, axes = _figure(rows, title, x)
-    colours = dict(zip(labels, _COLOURS * (len(labels) // len(_COLOURS) + 1), strict=False))
+    colours = dict(zip(labels, COLOURS * (len(labels) // len(COLOURS) + 1), strict=False))
     drawn = [
         _draw(axes, thinned(points), colours[n], shaded=n in shaded, thin=n in thin) for n, points in series.items()
     ]
@@ -97,7 +97,7 @@ def stack_svg(rows: Rows, names: Names, title: str, *, x: Axis = GRADIENT_STEPS)
     figure, axes = _figure(rows, title, x)
     edges = np.concatenate([[0.0], places])
     values = np.concatenate([shares[:1], shares])[:, present]
-    colours = [_COLOURS[i % len(_COLOURS)] for i in present]
+    colours = [COLOURS[i % len(COLOURS)] for i in present]
     areas = axes.stackplot(edges, values.T, colors=colours, step="pre", alpha=0.75, lw=0)
     axes.set_ylim(0, np.fmax.reduce(values.sum(1), initial=1.0))
     _legend(axes, areas, [list(labels.values())[i] for i in present], below=True)
@@ -115,7 +115,7 @@ def _figure(rows: Rows, title: str, x: Axis) -> tuple[Any, Any]:
     end = range_end(rows, x.key) / x.unit
     if end > 0:
         axes.set_xlim(-0.02 * end, 1.02 * end)
-    axes.xaxis.set_major_formatter(_count)
+    axes.xaxis.set_major_formatter(axis_number)
     axes.set_xlabel(x.label)
     axes.set_title(title.replace("$", r"\$"), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
@@ -149,7 +149,7 @@ def _scale(axes: Any, lowest: float, highest: float) -> None:
         """Chooses the ticks that get a label as matplotlib does, and writes 0.02 instead of a power."""
 
         def __call__(self, value: float, position: Any = None) -> str:
-            return _count(value) if super().__call__(value, position) else ""
+            return axis_number(value) if super().__call__(value, position) else ""
 
     if highest < 5 * lowest:
         axes.set_ylim(0, 1.05 * highest)
@@ -161,7 +161,7 @@ def _scale(axes: Any, lowest: float, highest: float) -> None:
 
 def _legend(axes: Any, drawn: Sequence[Any], labels: Sequence[str], *, below: bool = False) -> None:
     """Name what was drawn, inside of the axes or, if it is much, below them."""
-    shown = [_shown(label) for label in labels]
+    shown = [shown_label(label) for label in labels]
     if below or len(labels) > 3:
         columns = 4 if max(map(len, shown)) < 14 else 2
         axes.figure.legend(drawn, shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
@@ -169,13 +169,14 @@ def _legend(axes: Any, drawn: Sequence[Any], labels: Sequence[str], *, below: bo
         axes.legend(drawn, shown, frameon=False, fontsize=8)
 
 
-def _shown(label: str) -> str:
+def shown_label(label: str, most: int = _MAX_LABEL) -> str:
     """Return a label, cut in its middle, that matplotlib takes for neither a formula nor one to leave out."""
-    short = label if len(label) <= _MAX_LABEL else f"{label[: _MAX_LABEL // 2]}...{label[-(_MAX_LABEL // 2) :]}"
+    short = label if len(label) <= most else f"{label[: most // 2]}...{label[-(most // 2) :]}"
     return (" " if short.startswith("_") else "") + short.replace("$", r"\$")
 
 
-def _count(value: float, _: Any = None) -> str:
+def axis_number(value: float, _: Any = None) -> str:
+    """Return what stands beside a tick."""
     return format_count(value) if abs(value) >= 1000 else f"{value:g}"
 
 

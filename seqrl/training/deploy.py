@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
+from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
-from seqrl.core.errors import CheckpointError
+from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import load_plugins
-from seqrl.envs.make import MakeEnv, env_maker, names_foreign_module
+from seqrl.envs.make import MakeEnv, env_maker, make_batched_env, names_foreign_module
+from seqrl.envs.vector import BatchedEnv
+from seqrl.training.spaces import check_actions, check_observations
 
 
 def env_maker_from_checkpoint(
@@ -69,3 +73,27 @@ def env_from_checkpoint(
     """
     load_plugins(plugins)
     return env_maker_from_checkpoint(read_checkpoint(path), env_id=env_id, kwargs=kwargs, render_mode=render_mode)()
+
+
+@contextmanager
+def env_for_policy(algo: Algo, make: MakeEnv, num_envs: int, env_id: str) -> Iterator[BatchedEnv]:
+    """Yield parallel environments that have been found to fit a policy, and close them.
+
+    Args:
+        algo: The policy.
+        make: Makes one environment.
+        num_envs: How many.
+        env_id: For messages.
+
+    Raises:
+        EnvError: If the environment gives or takes something else than the policy does, or complains while it is used.
+    """
+    env = make_batched_env(make, num_envs)
+    try:
+        check_observations(env.observation_space, algo.obs, env_id)
+        check_actions(env.codec.space, algo.codec.space, env_id)
+        yield env
+    except gym.error.Error as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+    finally:
+        env.close()

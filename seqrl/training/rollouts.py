@@ -35,17 +35,27 @@ class AlgoPolicy:
         num_envs: How many rows.
         deterministic: Act greedily rather than by sampling.
         exploration: Disturbs the actions, in training environments.
+        clear_at: Step of each episode before whose input everything seen is forgotten; None never does that.
     """
 
     def __init__(
-        self, algo: Algo, num_envs: int, *, deterministic: bool, exploration: Exploration | None = None
+        self,
+        algo: Algo,
+        num_envs: int,
+        *,
+        deterministic: bool,
+        exploration: Exploration | None = None,
+        clear_at: int | None = None,
     ) -> None:
         self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic)
         self._exploration = exploration
+        self._clear_at = clear_at
 
     def __call__(self, step: TimeStep) -> np.ndarray:
         """Forget the rows that begin, then act."""
         self._vector.reset(step.is_first)
+        if self._clear_at is not None:
+            self._vector.clear_memory(step.step == self._clear_at)
         actions = self._vector.act(step.obs, step.reward, action_mask=step.action_mask)
         if self._exploration is None:
             return actions

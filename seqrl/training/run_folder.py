@@ -143,7 +143,7 @@ class RunFolder:
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
         try:
-            saved = _with_defaults(json.loads((self.path / "config.json").read_text(encoding="utf-8")))
+            saved = with_defaults(json.loads((self.path / "config.json").read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{self.path / 'config.json'}: not readable ({error})") from error
         lines = [
@@ -254,7 +254,7 @@ def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]
     return [] if old == new else [(path, old, new)]
 
 
-def _with_defaults(saved: Any) -> Any:
+def with_defaults(saved: Any) -> Any:
     """Return a saved config with the keys that have come since, at their defaults; as it is if it is not legal now."""
     try:
         return config_factory(str(saved["algo_name"]), saved).to_json()

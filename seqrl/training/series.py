@@ -28,6 +28,13 @@ class Axis:
 
 
 GRADIENT_STEPS = Axis("step", "gradient steps")
+AXES = {
+    "env_steps": Axis("progress/env_steps", "environment steps"),
+    "gradient_steps": GRADIENT_STEPS,
+    "epoch": Axis("progress/epoch", "epochs"),
+    "wall_s": Axis("time/wall_s", "wall time (s)"),
+}
+"""What a person calls the axes on the command line."""
 
 
 def _number(row: Mapping[str, Any], key: str) -> float:
@@ -91,3 +98,24 @@ def shares_of(rows: Rows, names: Sequence[str], x: Axis) -> tuple[np.ndarray, np
 def range_end(rows: Rows, key: str) -> float:
     """Return the largest value of a key; 0 if there is none."""
     return max((n for n in (_number(row, key) for row in rows) if np.isfinite(n)), default=0.0)
+
+
+def default_axis(runs: Sequence[Rows]) -> Axis:
+    """Return the axis for several runs: environment steps if one of them took any, else gradient steps."""
+    axis = AXES["env_steps"]
+    return axis if any(range_end(rows, axis.key) > 0 for rows in runs) else GRADIENT_STEPS
+
+
+def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
+    """Return the exponential moving average of values ``(N,)``, corrected for its start; NaN stays where it is.
+
+    Args:
+        values: In the order of the axis.
+        weight: Of what came before, in ``[0, 1)``; 0 changes nothing.
+    """
+    out = np.full(len(values), np.nan)
+    total = norm = 0.0
+    for i in np.flatnonzero(np.isfinite(values)):
+        total, norm = weight * total + values[i], weight * norm + 1.0
+        out[i] = total / norm
+    return out

@@ -52,13 +52,19 @@ def mean_interval(values: np.ndarray) -> Estimate:
     """Mean, with a percentile bootstrap interval from a fixed generator."""
     values = np.asarray(values, np.float64)
     means = _resamples(values).mean(-1)
-    return Estimate(float(values.mean()), *_percentiles(means))
+    return Estimate(float(values.mean()), *percentile_interval(means))
 
 
 def iqm_interval(values: np.ndarray) -> Estimate:
     """Interquartile mean, with a percentile bootstrap interval from a fixed generator."""
     values = np.asarray(values, np.float64)
-    return Estimate(float(iqm(values)), *_percentiles(np.asarray(iqm(_resamples(values)))))
+    return Estimate(float(iqm(values)), *percentile_interval(np.asarray(iqm(_resamples(values)))))
+
+
+def percentile_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 2.5th and the 97.5th percentile of a statistic's resamples."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def wilson_interval(successes: int, trials: int) -> Estimate:
@@ -126,8 +132,3 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, float]:
 def _resamples(values: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(0)
     return values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
-
-
-def _percentiles(values: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)

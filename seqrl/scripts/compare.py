@@ -1,0 +1,88 @@
+"""Compare methods over seeds and tasks, with intervals, as tables and pictures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqrl.core.errors import ConfigError
+from seqrl.scripts._script import check_seed, script
+
+AXIS_NAMES = ("env_steps", "gradient_steps", "epoch", "wall_s")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl compare", description=__doc__)
+    p.add_argument(
+        "runs", nargs="+", metavar="RUN_OR_FOLDER",
+        help="runs, or folders that hold runs: those that differ in seed and task only are one method; "
+        "NAME=GLOB puts what it finds under one name",
+    )  # fmt: skip
+    p.add_argument(
+        "--metric", default="eval/return_mean",
+        help="eval/return_mean (default), eval/success_mean, or another of metrics.jsonl of which more is better",
+    )  # fmt: skip
+    p.add_argument("--x", choices=AXIS_NAMES, help="axis of the curves (default env_steps, if there were any)")
+    p.add_argument("--at", type=float, metavar="X", help="take the last evaluation up to here, not the last of all")
+    p.add_argument(
+        "--range", action="append", default=[], metavar="[TASK=]LOW,HIGH",
+        help="scores of a task (of all) that count as 0 and as 1; may be repeated",
+    )  # fmt: skip
+    p.add_argument(
+        "--target", type=float,
+        help="of the optimality gap (default 1 for successes and scaled scores; without one there is no gap)",
+    )  # fmt: skip
+    p.add_argument("--resamples", type=int, default=10_000, help="of the bootstrap (default %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="of the bootstrap (default %(default)s)")
+    p.add_argument(
+        "--output", type=Path, default=Path("comparison"), metavar="DIR",
+        help="folder for results.json, table.md and the pictures (default %(default)s)",
+    )  # fmt: skip
+    p.add_argument("--json", action="store_true", help="print results.json instead of the tables")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compare, and return the exit code."""
+    args = parser().parse_args(argv)
+    check_seed(args.seed)
+    if args.resamples < 100:
+        raise ConfigError(f"--resamples must be at least 100, got {args.resamples}")
+    ranges = dict(map(_range, args.range))
+    target = args.target
+    if target is None and (args.metric.endswith("success_mean") or ranges):
+        target = 1.0
+    from seqrl.training.comparison_figures import comparison_table, write_comparison
+    from seqrl.training.method_scores import Options, compare
+    from seqrl.training.runs import group_runs
+    from seqrl.training.series import AXES, default_axis
+
+    methods = group_runs(args.runs)
+    x = AXES[args.x] if args.x else default_axis([run.rows for method in methods for run in method.runs])
+    options = Options(args.metric, x, args.at, ranges, target, args.resamples, args.seed)
+    found = compare(methods, options)
+    files = write_comparison(args.output, found)
+    print(json.dumps(found.to_json(), indent=2) if args.json else comparison_table(found))
+    print(f"wrote {', '.join(f.name for f in files)} to {args.output}", file=sys.stderr)
+    return 0
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    task, _, ends = text.rpartition("=")
+    try:
+        low, high = map(float, ends.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(f"--range {text}: must be LOW,HIGH or TASK=LOW,HIGH with LOW below HIGH")
+    return task, (low, high)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
