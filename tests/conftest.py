@@ -5,12 +5,18 @@ from jaxtyping import install_import_hook
 install_import_hook(["seqrl.models", "seqrl.algo"], "beartype.beartype")
 
 import os  # noqa: E402
+import signal  # noqa: E402
+import threading  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+# A shell starts what it puts into the background with Ctrl-C ignored, and tests that send it need what a terminal has.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
