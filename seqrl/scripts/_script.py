@@ -106,7 +106,7 @@ def script(main: Main) -> Callable[..., int]:
 def _set_up_logging() -> None:
     """Send seqrl's messages to stderr, warnings marked; stdout is for results."""
     root = logging.getLogger("seqrl")
-    if root.handlers:
+    if any(isinstance(handler, _TqdmHandler) for handler in root.handlers):
         return
     handler = _TqdmHandler()
     handler.setFormatter(_Formatter())

@@ -1,6 +1,7 @@
 """seqrl compare, plot and probe on runs that were trained for it: T-Maze, a corridor of 4 steps, a few seconds."""
 
 import json
+import logging
 
 import gymnasium as gym
 import imageio.v3 as imageio
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from seqrl.scripts import compare, plot, probe, train
+from seqrl.training.run_log import RunLog
 
 SETTINGS = [
     "env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=40", "train.batch_size=16",
@@ -149,3 +151,17 @@ def test_probe_shows_attempts_where_they_are_logged(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "| attempt | log/attempt | episodes |" in out
     assert "| 3       | 1 [1, 1]    | 6        |" in out
+
+
+def test_probe_warns_although_a_run_of_the_program_is_still_open(runs, monkeypatch, capsys):
+    """A run's own file listens to the same logger; that must not pass for a console that is set up."""
+    logger = logging.getLogger("seqrl")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
+    log = RunLog()
+    log.begin()
+    try:
+        assert probe.main([str(runs / "t0"), "--clear-at", "50", "--episodes", "2"]) == 0
+    finally:
+        log.close()
+    assert "no episode went beyond step 50" in capsys.readouterr().err
