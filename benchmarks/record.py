@@ -17,17 +17,20 @@ RESULTS = Path(__file__).parent / "results"
 def record(name: str, figures: dict[str, Any]) -> Path:
     """Write ``results/<name>.json`` and return its path."""
     RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{name}.json"
+    file.write_text(json.dumps({**provenance(), **figures}, indent=2) + "\n")
+    return file
+
+
+def provenance() -> dict[str, Any]:
+    """Return date, commit, hardware and versions."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    content = {
+    return {
         "date": datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
         "commit": commit.stdout.strip(),
         "hardware": f"{_processor()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy", "h5py")},
-        **figures,
     }
-    file = RESULTS / f"{name}.json"
-    file.write_text(json.dumps(content, indent=2) + "\n")
-    return file
 
 
 def _processor() -> str:
