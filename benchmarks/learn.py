@@ -5,8 +5,8 @@ python benchmarks/learn.py --rows lake key_door # some rows
 python benchmarks/learn.py --table              # only write the tables from the results that are there
 
 A row is a run file under ``benchmarks/learning/``; its variants (another agent, a control without a memory) are what
-``--set`` changes about it. A run takes one core and at most ten minutes. It leaves ``results/<row>/<variant>_seed<k>.json``
-beside the run files, and its folder, for ``seqrl compare`` and ``seqrl probe``, under ``runs/learning``.
+``--set`` changes about it. A run takes one core and at most ten minutes. Its result is written to
+``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Row:
 
 
 def multitask(low: float, high: float) -> tuple[str, ...]:
-    """Return what makes a run of ``multitask``: its critics classify returns, whose range (multiplied) has to be told."""
+    """Return what makes a run of ``multitask``, whose critics have to be told the range of (multiplied) returns."""
     returns = (f"algo.returns.low={low}", f"algo.returns.high={high}", "algo.returns.use_symlog=false")
     return (
         "algo_name=multitask",
@@ -177,6 +177,7 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), "wall_s": round(wall_s, 1)}
     content = {"row": row, "variant": variant, "seed": seed, **result, **provenance()}
     content["config"] = json.loads((folder / name / "config.json").read_text())
+    del content["config"]["experiment"]["output_dir"]
     file = result_file(row, variant, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial")
