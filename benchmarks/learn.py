@@ -151,12 +151,16 @@ def result_file(row: str, variant: str, seed: int) -> Path:
     return HERE / "results" / row / f"{variant.replace(' ', '_')}_seed{seed}.json"
 
 
+def arguments_of(row: str, variant: str, seed: int) -> list[str]:
+    """Return what is passed to ``seqrl train``, from the top of the repository."""
+    settings = [*ROWS[row].variants.get(variant, ()), f"train.seed={seed}"]
+    return ["--config", f"benchmarks/learning/{row}.json", *(word for s in settings for word in ("--set", s))]
+
+
 def train(row: str, variant: str, seed: int, folder: Path) -> str:
     """Train, write the result, and return a line that tells it. A run that ends in an error leaves no result."""
     name = f"{row}-{variant.replace(' ', '_')}-{seed}"
-    settings = [*ROWS[row].variants.get(variant, ()), f"train.seed={seed}"]
-    command = ["seqrl/scripts/train.py", "--config", f"benchmarks/learning/{row}.json"]
-    command += [word for setting in settings for word in ("--set", setting)]
+    command = ["seqrl/scripts/train.py", *arguments_of(row, variant, seed)]
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -247,7 +251,9 @@ def rows_of_table() -> list[dict[str, str]]:
 def write_table(page: Path, text: str) -> None:
     """Put the table between a page's marks."""
     begin, end = "<!-- learning table -->\n", "<!-- end of the learning table -->\n"
-    before, _, rest = page.read_text().partition(begin)
+    before, found, rest = page.read_text().partition(begin)
+    if not found or end not in rest:
+        raise SystemExit(f"{page}: no marks for the table")
     page.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")
 
 
