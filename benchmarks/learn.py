@@ -164,7 +164,7 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    begun = time.perf_counter()
+    begun, where = time.perf_counter(), provenance()
     log = folder / f"{name}.txt"
     with open(log, "w", encoding="utf-8") as said:
         done = subprocess.run(
@@ -179,7 +179,7 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     if done.returncode:
         return f"{name}: ended with {done.returncode}; see {log}"
     result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), "wall_s": round(wall_s, 1)}
-    content = {"row": row, "variant": variant, "seed": seed, **result, **provenance()}
+    content = {"row": row, "variant": variant, "seed": seed, **result, **where}
     content["config"] = json.loads((folder / name / "config.json").read_text())
     del content["config"]["experiment"]["output_dir"]
     file = result_file(row, variant, seed)
