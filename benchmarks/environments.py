@@ -174,7 +174,9 @@ def main() -> None:
                 who = f"{who}, {kwargs}" if kwargs else who
                 figures[env_id]["play"][who] = told
                 rows.append({"environment": env_id, "us/step": figures[env_id]["us_per_step"], "player": who, **told})
-    shown = [{k: r.get(k, "") for k in ("environment", "us/step", "player", "return", "length", "success")} for r in rows]
+    shown = [
+        {k: r.get(k, "") for k in ("environment", "us/step", "player", "return", "length", "success")} for r in rows
+    ]
     print(table(shown))
     print("recorded in", record("environments", {"episodes": args.episodes, "environments": figures}))
 
