@@ -1,4 +1,4 @@
-"""The built-in environments: microseconds per step, and what random play and simple players that know the rules earn."""
+"""The built-in environments: microseconds per step, and what random play and simple players earn."""
 
 from __future__ import annotations
 

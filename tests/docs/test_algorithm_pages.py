@@ -44,8 +44,9 @@ def test_the_run_file_of_the_page_trains_and_logs_what_the_page_says(name, tmp_p
     values = json.loads(run_file)
     assert values["algo_name"] == name
     Path("run.json").write_text(run_file)
-    quick = ["train.num_epochs=1", "train.steps_per_epoch=2", "experiment.evaluation.episodes=2", "experiment.name=run",
-             "experiment.evaluation.num_envs=2", "experiment.report.enabled=false", "experiment.logging.every_n_steps=1"]  # fmt: skip
+    quick = ["train.num_epochs=1", "train.steps_per_epoch=2", "experiment.evaluation.episodes=2"]
+    quick += ["experiment.evaluation.num_envs=2", "experiment.report.enabled=false"]
+    quick += ["experiment.logging.every_n_steps=1", "experiment.name=run"]
     if values["train"].get("data"):
         quick.append("train.data.0.episodes=20")
     assert train.main(["--config", "run.json", *(a for s in quick for a in ("--set", s))]) == 0
