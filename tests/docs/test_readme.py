@@ -36,7 +36,7 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
 def test_commands_parse(page):
     text = "\n".join(blocks(page, "bash")).replace("python seqrl/scripts/train.py", "seqrl train")
     commands = [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("seqrl ")]
-    assert commands or page.name != "README.md"
+    assert commands or page != ROOT / "README.md"
     for command in commands:
         _, name, *arguments = shlex.split(command)
         import_module(f"seqrl.scripts.{name.replace('-', '_')}").parser().parse_args(arguments)
@@ -46,13 +46,26 @@ def test_fragments_of_run_files_are_legal():
     fragments = [code for page in PAGES for code in blocks(page, "json")]
     assert fragments
     for fragment in fragments:
-        config_factory("actor_critic", json.loads("{" + fragment + "}"))
+        values = json.loads(fragment if fragment.startswith("{") else "{" + fragment + "}")
+        config_factory(values.get("algo_name", "actor_critic"), values)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)[)#]", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_headings(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        assert anchor in anchors(page.parent / target if target else page), (target, anchor)
 
 
 def test_python_deploys_in_ten_lines_or_so():

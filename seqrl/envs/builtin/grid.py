@@ -24,9 +24,13 @@ def require_between(name: str, value: float, low: float, high: float = float("in
 
 
 def picture(cells: np.ndarray, longest: int = 240) -> np.ndarray:
-    """Return cells ``(H, W, 3)`` uint8 enlarged so that the longer side has about ``longest`` pixels."""
+    """Return cells ``(H, W, 3)`` uint8 enlarged to about ``longest`` pixels, with thin lines between them."""
     scale = max(2, longest // max(cells.shape[:2]) // 2 * 2)
-    return np.kron(cells, np.ones((scale, scale, 1), np.uint8))
+    image = np.kron(cells, np.ones((scale, scale, 1), np.uint8))
+    if scale >= 10:
+        for line in (image[scale::scale], image[:, scale::scale]):
+            line[...] = line * 0.85
+    return image
 
 
 def dot(image: np.ndarray, row: float, column: float, radius: float, colour: tuple[int, int, int]) -> None:

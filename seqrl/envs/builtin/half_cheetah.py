@@ -73,7 +73,13 @@ def make_half_cheetah_velocity(
     """
     try:
         env = gym.make(
-            "HalfCheetah-v5", max_episode_steps=episode_steps, render_mode=render_mode, disable_env_checker=True
+            "HalfCheetah-v5",
+            max_episode_steps=episode_steps,
+            render_mode=render_mode,
+            disable_env_checker=True,
+            camera_name="track",  # the default one stays where it is, and the cheetah leaves the picture
+            width=320,
+            height=240,
         )
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         text = f"seqrl/HalfCheetahVelocity-v0 needs MuJoCo: pip install 'seqrl[mujoco]' ({error})"

@@ -143,7 +143,7 @@ class MazeRunner(gym.Env[Any, Any]):
         for number, (row, column) in reversed(list(enumerate(self._goals))):
             if number >= self._num_reached:
                 dot(image, row * scale, column * scale, 0.4 * scale, GOAL if number == self._num_reached else KEY)
-        dot(image, self._position[0] * scale, self._position[1] * scale, 0.25 * scale, AGENT)
+        dot(image, self._position[0] * scale, self._position[1] * scale, 0.3 * scale, AGENT)
         return image
 
 

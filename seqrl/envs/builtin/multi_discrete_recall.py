@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.envs.builtin.grid import AGENT, DANGER, FLOOR, GOAL, require_between
+from seqrl.envs.builtin.grid import AGENT, DANGER, FLOOR, GOAL, WALL, picture, require_between
 from seqrl.envs.experts import register_expert
 
 
@@ -68,15 +68,17 @@ class MultiDiscreteRecall(gym.Env[np.ndarray, np.ndarray]):
         return np.array([*shown, self._time == self.delay_steps], np.int64)
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
-        """Return an ``(H, W, 3)`` uint8 picture: the symbols as columns of squares, and below what was right."""
+        """Return an ``(H, W, 3)`` uint8 picture: a column of squares per factor, and below what was right."""
         if self.render_mode != "rgb_array":
             return None
         cells = np.full((max(self.sizes) + 1, len(self.sizes), 3), FLOOR, np.uint8)
+        for factor, size in enumerate(self.sizes):
+            cells[: max(self.sizes) - size, factor] = WALL
         cells[-2 - self._symbols, np.arange(len(self.sizes))] = AGENT
         if self._right is not None:
             cells[-1, self._right] = GOAL
             cells[-1, ~self._right] = DANGER
-        return np.kron(cells, np.ones((24, 24, 1), np.uint8))
+        return picture(cells, 24 * max(cells.shape[:2]))
 
 
 @register_expert("seqrl/MultiDiscreteRecall-v0")

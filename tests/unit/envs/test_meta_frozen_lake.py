@@ -159,4 +159,5 @@ def test_the_picture_shows_attempts_and_lake():
     assert image[0, -1].tolist() == [225, 235, 245]  # the second is open
     assert image[12 + 40, 120].tolist() == [45, 50, 60]  # the hole at (0, 1)
     assert image[12 + 40, 40].tolist() == [50, 90, 220]  # the agent
+    assert image[12 + 200, 160].tolist() == [59, 153, 76]  # a line at the edge of the goal
     assert MetaFrozenLake().render() is None

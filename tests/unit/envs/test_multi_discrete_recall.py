@@ -49,6 +49,7 @@ def test_the_picture_shows_symbols_and_marks():
     assert image.shape == (96, 48, 3)
     assert image[60, 10].tolist() == [50, 90, 220]  # symbol 0: lowest
     assert image[10, 40].tolist() == [50, 90, 220]  # symbol 2: highest
+    assert image[10, 10].tolist() == [45, 50, 60]  # the first factor has two symbols only
     env.step(env._symbols)
     env.step(np.array([0, 0]))
     image = env.render()
