@@ -241,8 +241,7 @@ def rows_of_table() -> list[dict[str, str]]:
                 "measured with": row.main,
                 "mean of 3 seeds [95 %]": summary(found),
                 "no memory": summary(results(name, "no memory")),
-                "the same, otherwise": "; ".join(f"{v}: {summary(results(name, v))}" for v in others) or "-",
-                "minutes": f"{np.mean([run['wall_s'] for run in found]) / 60:.1f}",
+                "the same, otherwise": "; ".join(f"{v}: {summary(results(name, v))}" for v in others),
             }
         )
     return lines
@@ -279,8 +278,7 @@ def main() -> None:
     if lines:
         print(table(lines))
         write_table(ROOT / "docs/learning.md", table(lines))
-        readme = [{k: v.replace("](../", "](") for k, v in line.items() if k != "minutes"} for line in lines]
-        write_table(ROOT / "README.md", table(readme))
+        write_table(ROOT / "README.md", table(lines).replace("](../", "]("))
 
 
 if __name__ == "__main__":
