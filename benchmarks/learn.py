@@ -124,14 +124,14 @@ ROWS = {
     ),
     "maze": Row(
         "MazeRunner 7x7, 1 goal, relabeled",
-        "above the next row",
+        "more than below",
         8_000,
         "GRU",
         {"not relabeled": ("collect.replay.relabel=null",), "no memory": NO_MEMORY, "multitask": multitask(0, 11)},
         SUCCESS,
     ),
-    "pendulum": Row("Pendulum-v1", "-250", 40_000, "no memory needed", {"multitask": multitask(-90, 1)}),
-    "cartpole": Row("CartPole-v1", "475", 60_000, "no memory needed", {"multitask": multitask(0, 11)}),
+    "pendulum": Row("Pendulum-v1", "-250", 40_000, "none needed", {"multitask": multitask(-90, 1)}),
+    "cartpole": Row("CartPole-v1", "475", 60_000, "none needed", {"multitask": multitask(0, 11)}),
 }
 
 
@@ -226,24 +226,15 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
 
 
 def rows_of_table() -> list[dict[str, str]]:
-    """Return the table: each row with its control and its other agent, where it has them."""
+    """Return the table: a line for each row, and one for each variant that is neither a control nor the other agent."""
     lines = []
     for name, row in ROWS.items():
-        found = results(name, row.main)
-        if not found:
-            continue
-        others = [v for v in row.variants if v != "no memory"]
-        lines.append(
-            {
-                "task": f"[{row.task}](../benchmarks/learning/{name}.json)",
-                "steps": f"{row.budget // 1000}k",
-                "asked": row.asked,
-                "measured with": row.main,
-                "mean of 3 seeds [95 %]": summary(found),
-                "no memory": summary(results(name, "no memory")),
-                "the same, otherwise": "; ".join(f"{v}: {summary(results(name, v))}" for v in others),
-            }
-        )
+        first = {"task": f"[{row.task}](../benchmarks/learning/{name}.json)", "steps": f"{row.budget // 1000}k"}
+        first |= {"to reach": row.asked, "memory": row.main, "actor_critic": summary(results(name, row.main))}
+        lines.append(first | {v: summary(results(name, v)) for v in ("no memory", "multitask")})
+        for variant in row.variants.keys() - {"no memory", "multitask"}:
+            blank = dict.fromkeys(lines[-1], "") | {"task": f"the same, {variant}", "steps": first["steps"]}
+            lines.append(blank | {"memory": row.main, "actor_critic": summary(results(name, variant))})
     return lines
 
 
@@ -260,7 +251,7 @@ def main() -> None:
     """Run what is missing, then write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="only these")
-    parser.add_argument("--main-only", action="store_true", help="neither controls nor other agents")
+    parser.add_argument("--variants", nargs="+", metavar="NAME", help="only these; 'main' is the run file as it stands")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each (default 3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
     parser.add_argument("--runs", type=Path, default=RUNS, help="where the runs' folders go (default runs/learning)")
@@ -269,16 +260,15 @@ def main() -> None:
     if not arguments.table:
         arguments.runs.mkdir(parents=True, exist_ok=True)
         queue = [run for run in all_runs(arguments.rows, arguments.seeds) if not result_file(*run).exists()]
-        if arguments.main_only:
-            queue = [run for run in queue if run[1] == ROWS[run[0]].main]
+        if arguments.variants:
+            queue = [(r, v, k) for r, v, k in queue if {v, "main" if v == ROWS[r].main else v} & {*arguments.variants}]
         with ThreadPoolExecutor(arguments.workers) as pool:
             for line in pool.map(lambda run: train(*run, arguments.runs), queue):
                 print(line, flush=True)
     lines = rows_of_table()
-    if lines:
-        print(table(lines))
-        write_table(ROOT / "docs/learning.md", table(lines))
-        write_table(ROOT / "README.md", table(lines).replace("](../", "]("))
+    print(table(lines))
+    write_table(ROOT / "docs/learning.md", table(lines))
+    write_table(ROOT / "README.md", table(lines).replace("](../", "]("))
 
 
 if __name__ == "__main__":
