@@ -12,13 +12,17 @@ A row is a run file under ``benchmarks/learning/``; its variants (another agent,
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,8 @@ HERE = ROOT / "benchmarks/learning"
 RUNS = ROOT / "runs/learning"
 sys.path.insert(0, str(ROOT))
 
+from seqrl.core.files import write_json  # noqa: E402
+from seqrl.scripts.train import parser, resolve_config  # noqa: E402
 from seqrl.training.statistics import Estimate, mean_interval  # noqa: E402
 
 LIMIT_S = 600
@@ -41,6 +47,7 @@ NO_MEMORY = (
     "algo.sequence_encoder.d_ff=256",
 )
 Variants = dict[str, tuple[str, ...]]
+RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,11 @@ ROWS = {
         {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)},
     ),
     "repeat_previous_mamba": Row(
-        "POPGym RepeatPreviousEasy, Mamba", "0.9", 30_000, "Mamba", {"multitask": multitask(-1, 1)}
+        "POPGym RepeatPreviousEasy, Mamba",
+        "0.9",
+        30_000,
+        "Mamba",
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)},
     ),
     "tmaze_20": Row(
         "T-Maze, corridor of 20",
@@ -135,15 +146,12 @@ ROWS = {
 }
 
 
-def all_runs(rows: Sequence[str], seeds: int) -> Iterator[tuple[str, str, int]]:
-    """Yield row, variant and seed: what the tables need first comes first."""
-    for seed in range(seeds):
-        for name in rows:
-            yield name, ROWS[name].main, seed
-    for seed in range(seeds):
-        for name in rows:
-            for variant in ROWS[name].variants:
-                yield name, variant, seed
+def all_runs(rows: Sequence[str], variants: Sequence[str], seeds: int) -> Iterator[tuple[str, str, int]]:
+    """Yield row, variant and seed: what is asked comes first, then the controls, then the other agent."""
+    for kind in ("main", "not relabeled", "no memory", "multitask"):
+        for seed, name in itertools.product(range(seeds), rows):
+            if kind in variants and (kind == "main" or kind in ROWS[name].variants):
+                yield name, ROWS[name].main if kind == "main" else kind, seed
 
 
 def result_file(row: str, variant: str, seed: int) -> Path:
@@ -157,36 +165,52 @@ def arguments_of(row: str, variant: str, seed: int) -> list[str]:
     return ["--config", f"benchmarks/learning/{row}.json", *(word for s in settings for word in ("--set", s))]
 
 
+def settings_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without what does not change a result: where it is written, what is logged, threads."""
+    kept = json.loads(json.dumps(config))
+    for key in ("name", "output_dir", "logging"):
+        kept["experiment"].pop(key, None)
+    kept["train"].pop("num_threads", None)
+    return kept
+
+
+def has_result(row: str, variant: str, seed: int) -> bool:
+    """Tell whether there is a result of the run file as it stands now."""
+    file = result_file(row, variant, seed)
+    if not file.exists():
+        return False
+    with contextlib.redirect_stderr(io.StringIO()):  # notes on what --set drops
+        config, _ = resolve_config(parser().parse_args(arguments_of(row, variant, seed)))
+    return settings_of(json.loads(file.read_text())["config"]) == settings_of(config.to_json())
+
+
 def train(row: str, variant: str, seed: int, folder: Path) -> str:
-    """Train, write the result, and return a line that tells it. A run that ends in an error leaves no result."""
+    """Train and write the result; one that ends in an error leaves none.
+
+    Raises:
+        RuntimeError: With the name of the log, if it did.
+    """
     name = f"{row}-{variant.replace(' ', '_')}-{seed}"
     command = ["seqrl/scripts/train.py", *arguments_of(row, variant, seed)]
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     begun, where = time.perf_counter(), provenance()
-    log = folder / f"{name}.txt"
-    with open(log, "w", encoding="utf-8") as said:
-        done = subprocess.run(
-            [sys.executable, *command, *placed, *quiet],
-            cwd=ROOT,
-            env=environment,
-            stdout=said,
-            stderr=said,
-            check=False,
-        )
+    with open(folder / f"{name}.txt", "w", encoding="utf-8") as said:
+        whole = [sys.executable, *command, *placed, *quiet]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        running = subprocess.Popen(whole, cwd=ROOT, env=environment, stdout=said, stderr=said)
+        RUNNING.add(running)
+        code = running.wait()
+        RUNNING.discard(running)
     wall_s = time.perf_counter() - begun
-    if done.returncode:
-        return f"{name}: ended with {done.returncode}; see {log}"
+    if code:
+        raise RuntimeError(f"{name}: ended with {code}; see {said.name}")
     result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), "wall_s": round(wall_s, 1)}
-    content = {"row": row, "variant": variant, "seed": seed, **result, **where}
-    content["config"] = json.loads((folder / name / "config.json").read_text())
-    del content["config"]["experiment"]["output_dir"]
+    config = settings_of(json.loads((folder / name / "config.json").read_text()))
+    content = {"row": row, "variant": variant, "seed": seed, **result, **where, "config": config}
     file = result_file(row, variant, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    partial.replace(file)
+    write_json(file, content)
     late = f"; more than {LIMIT_S} s" if wall_s > LIMIT_S else ""
     return f"{name}: {result['result']:.3f} after {result['env_steps']} steps, {wall_s:.0f} s{late}"
 
@@ -214,15 +238,20 @@ def results(row: str, variant: str) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in files]
 
 
-def summary(found: Sequence[dict[str, Any]]) -> str:
-    """Return mean and interval over the seeds, as ``seqrl compare`` gives them."""
-    if not found:
-        return "-"
-    estimate: Estimate = mean_interval(np.array([run["result"] for run in found]))
+def summary(row: str, variant: str) -> str:
+    """Return mean and interval over the seeds, as ``seqrl compare`` gives them; nothing without such a variant."""
+    if variant not in {ROWS[row].main, *ROWS[row].variants}:
+        return ""
+    found = results(row, variant)
+    return spread([run["result"] for run in found]) if found else "not run"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return mean and interval of some seeds, and how many they are if they are not three."""
+    estimate: Estimate = mean_interval(np.array(values))
     digits = 0 if abs(estimate.value) >= 20 else 2
     value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
-    few = "" if len(found) >= 3 else f" ({len(found)} of 3 seeds)"
-    return f"{value} [{low}, {high}]{few}"
+    return f"{value} [{low}, {high}]" + ("" if len(values) == 3 else f" (seeds: {len(values)})")
 
 
 def rows_of_table() -> list[dict[str, str]]:
@@ -230,11 +259,11 @@ def rows_of_table() -> list[dict[str, str]]:
     lines = []
     for name, row in ROWS.items():
         first = {"task": f"[{row.task}](../benchmarks/learning/{name}.json)", "steps": f"{row.budget // 1000}k"}
-        first |= {"to reach": row.asked, "memory": row.main, "actor_critic": summary(results(name, row.main))}
-        lines.append(first | {v: summary(results(name, v)) for v in ("no memory", "multitask")})
+        first |= {"to reach": row.asked, "memory": row.main, "actor_critic": summary(name, row.main)}
+        lines.append(first | {v: summary(name, v) for v in ("no memory", "multitask")})
         for variant in row.variants.keys() - {"no memory", "multitask"}:
             blank = dict.fromkeys(lines[-1], "") | {"task": f"the same, {variant}", "steps": first["steps"]}
-            lines.append(blank | {"memory": row.main, "actor_critic": summary(results(name, variant))})
+            lines.append(blank | {"memory": row.main, "actor_critic": summary(name, variant)})
     return lines
 
 
@@ -247,29 +276,47 @@ def write_table(page: Path, text: str) -> None:
     page.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")
 
 
-def main() -> None:
-    """Run what is missing, then write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="only these")
-    parser.add_argument("--variants", nargs="+", metavar="NAME", help="only these; 'main' is the run file as it stands")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of each (default 3)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
-    parser.add_argument("--runs", type=Path, default=RUNS, help="where the runs' folders go (default runs/learning)")
-    parser.add_argument("--table", action="store_true", help="train nothing")
-    arguments = parser.parse_args()
+def main() -> int:
+    """Run what is missing, write the tables, and return 1 if a run failed."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    variants = sorted({"main", *(v for row in ROWS.values() for v in row.variants)})
+    p.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="only these")
+    p.add_argument("--variants", nargs="+", choices=variants, default=variants, help="main: the run file as it stands")
+    p.add_argument("--seeds", type=int, default=3, help="seeds of each (default 3)")
+    p.add_argument("--workers", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
+    p.add_argument("--runs", type=Path, default=RUNS, help="where the runs' folders go (default runs/learning)")
+    p.add_argument("--table", action="store_true", help="train nothing")
+    arguments = p.parse_args()
+    os.chdir(ROOT)  # run files name their plug-ins from here
+    failures = 0
     if not arguments.table:
         arguments.runs.mkdir(parents=True, exist_ok=True)
-        queue = [run for run in all_runs(arguments.rows, arguments.seeds) if not result_file(*run).exists()]
-        if arguments.variants:
-            queue = [(r, v, k) for r, v, k in queue if {v, "main" if v == ROWS[r].main else v} & {*arguments.variants}]
-        with ThreadPoolExecutor(arguments.workers) as pool:
-            for line in pool.map(lambda run: train(*run, arguments.runs), queue):
-                print(line, flush=True)
+        queue = [run for run in all_runs(arguments.rows, arguments.variants, arguments.seeds) if not has_result(*run)]
+        failures = work(queue, arguments.runs, arguments.workers)
     lines = rows_of_table()
     print(table(lines))
     write_table(ROOT / "docs/learning.md", table(lines))
     write_table(ROOT / "README.md", table(lines).replace("](../", "]("))
+    return 1 if failures else 0
+
+
+def work(queue: Sequence[tuple[str, str, int]], folder: Path, workers: int) -> int:
+    """Train one after the other, and return how many failed; Ctrl-C and SIGTERM end the runs under way too."""
+    failures = 0
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(train, *run, folder) for run in queue]
+        try:
+            for future in as_completed(futures):
+                failures += future.exception() is not None
+                print(future.exception() or future.result(), flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for running in tuple(RUNNING):
+                running.terminate()
+            raise SystemExit(130) from None
+    return failures
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -24,7 +24,9 @@ def record(name: str, figures: dict[str, Any]) -> Path:
 
 def provenance() -> dict[str, Any]:
     """Return date, commit, hardware and versions."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
+    )
     return {
         "date": datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
         "commit": commit.stdout.strip(),

@@ -8,7 +8,6 @@ python examples/00_meta_frozen_lake.py --size 4 --hard --slip-chance 0.1 --memor
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
+from seqrl.scripts import script
 
 RUN_FILE = Path(__file__).parents[1] / "benchmarks" / "learning" / "lake.json"
 """Of the recorded figures; what is not an option here stands there."""
@@ -54,18 +54,15 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell which share of the episodes reached the goal in each attempt."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        values = settings(args)
-        apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as error:
-        sys.exit(f"error: {error}")
+    values = settings(args)
+    apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
     shares = ", ".join(f"{run.metrics[f'eval/log/attempt_{n + 1}']:.2f}" for n in range(args.attempts))
     print(f"goals by attempt: {shares}, after {run.env_steps:,} steps; look at {run.path / 'report.html'}")

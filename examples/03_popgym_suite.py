@@ -3,14 +3,16 @@
 pip install "seqrl[popgym]"
 
 python examples/03_popgym_suite.py
-python examples/03_popgym_suite.py --env popgym-RepeatPreviousEasy-v0 --memory transformer --epochs 48
-python examples/03_popgym_suite.py --env popgym-CountRecallEasy-v0 --epochs 200
+python examples/03_popgym_suite.py --env popgym-RepeatPreviousEasy-v0 --window 16 --gamma 0 --epochs 25
+python examples/03_popgym_suite.py --env popgym-ConcentrationEasy-v0 --read-own --gamma 0.9 --window 104 --epochs 200
+
+Policies see the observation alone, unless they are told to read their own actions and rewards too: some tasks need it,
+and others can be solved by it without the memory that they ask for.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
+from seqrl.scripts import script
 
 RUN_FILE = Path(__file__).parents[1] / "benchmarks" / "learning" / "repeat_first_gru.json"
 """Of the recorded figures; what is not an option here stands there."""
@@ -30,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
     p.add_argument("--window", type=int, default=52, help="steps of training windows (default %(default)s)")
     p.add_argument("--gamma", type=float, default=0.5, help="discount: here answers pay at once (default %(default)s)")
+    p.add_argument("--read-own", action="store_true", help="read the previous action and reward")
     p.add_argument("--epochs", type=int, help="epochs of 312 environment steps (default: the run file's)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
     p.add_argument("--name", help="name of the run's folder, in runs/")
@@ -46,22 +50,20 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     values["env"]["id"] = args.env
     values["train"] |= {"window_steps": args.window, "seed": args.seed}
     values["train"]["num_epochs"] = args.epochs or values["train"]["num_epochs"]
+    values["observation"] |= {"use_prev_action": args.read_own, "use_prev_reward": args.read_own}
     values["algo"]["gamma"] = args.gamma
     return values
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell the return; without the package, an error names the extra."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        values = settings(args)
-        apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as error:
-        sys.exit(f"error: {error}")
+    values = settings(args)
+    apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
     score, steps = run.metrics["eval/return_mean"], run.env_steps
     print(f"return {score:.2f} after {steps:,} steps; look at {run.path / 'report.html'}")

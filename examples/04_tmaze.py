@@ -11,7 +11,6 @@ time, after as many steps as the corridor has; "corridor" is the schedule of cor
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
 from seqrl.core.plugins import load_plugins
+from seqrl.scripts import script
 
 RUN_FILE = Path(__file__).parents[1] / "benchmarks" / "learning" / "tmaze_20.json"
 """Of the recorded figures; what is not an option here stands there."""
@@ -52,22 +52,20 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     if args.exploration == "corridor":
         values["plugins"] = [str(Path(__file__).with_name("corridor_exploration_plugin.py"))]
         load_plugins(values["plugins"])
-        values["collect"]["exploration"] = {"type": "corridor", "corridor_length": args.corridor}
+        places = {"type": "corridor", "corridor_length": args.corridor, "end": 0.1, "anneal_steps": 1500}
+        values["collect"]["exploration"] = places
     return values
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell the share of right turns."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        values = settings(args)
-        apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as error:
-        sys.exit(f"error: {error}")
+    values = settings(args)
+    apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
     score, steps = run.metrics["eval/success_mean"], run.env_steps
     print(f"success {score:.3f} after {steps:,} steps; look at {run.path / 'report.html'}")

@@ -8,13 +8,13 @@ python examples/12_half_cheetah_vel.py --max-velocity 1 --memory transformer
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory
+from seqrl.scripts import script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,18 +52,15 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell how far the velocity was from the target; without MuJoCo, an error names the extra."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        values = settings(args)
-        apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as problem:
-        sys.exit(f"error: {problem}")
+    values = settings(args)
+    apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
     error, steps = run.metrics["eval/log/velocity_error"], run.env_steps
     print(f"velocity error {error:.2f} m/s after {steps:,} steps; look at {run.path / 'report.html'}")

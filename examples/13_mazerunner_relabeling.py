@@ -8,7 +8,6 @@ python examples/13_mazerunner_relabeling.py --size 9 --goals 2 --shuffled-action
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
+from seqrl.scripts import script
 
 RUN_FILE = Path(__file__).parents[1] / "benchmarks" / "learning" / "maze.json"
 """Of the recorded figures; what is not an option here stands there."""
@@ -53,18 +53,15 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell the share of episodes that reached all goals."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    try:
-        values = settings(args)
-        apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as error:
-        sys.exit(f"error: {error}")
+    values = settings(args)
+    apply_overrides(values, [f"algo.sequence_encoder.type={args.memory}", *args.set])
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
     score, steps = run.metrics["eval/success_mean"], run.env_steps
     print(f"success {score:.3f} after {steps:,} steps; look at {run.path / 'report.html'}")

@@ -8,13 +8,13 @@ python examples/14_offline_to_online.py --online-after-epoch 0             # onl
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
+from seqrl.scripts import script
 
 
 class Scores(seqrl.Callback, dict[int, float]):
@@ -55,23 +55,19 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, and tell the success before and after collecting."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     scores = Scores()
-    try:
-        apply_overrides(values := settings(args), args.set)
-        config = config_factory("actor_critic", values)
-        experiment = seqrl.Experiment(config, callbacks=[scores], resume=args.resume, overwrite=args.overwrite)
-        experiment.start()
-    except seqrl.SeqrlError as error:
-        sys.exit(f"error: {error}")
+    apply_overrides(values := settings(args), args.set)
+    config = config_factory("actor_critic", values)
+    experiment = seqrl.Experiment(config, callbacks=[scores], resume=args.resume, overwrite=args.overwrite)
+    experiment.start()
     run = experiment.learn()
-    before, after = scores.get(args.online_after_epoch, float("nan")), scores[run.epochs]
-    print(
-        f"success {before:.3f} offline, {after:.3f} after {run.env_steps:,} steps; look at {run.path / 'report.html'}"
-    )
+    before, after = scores.get(args.online_after_epoch), run.metrics["eval/success_mean"]
+    offline = "" if before is None else f"{before:.3f} offline, "
+    print(f"success {offline}{after:.3f} after {run.env_steps:,} steps; look at {run.path / 'report.html'}")
     return 0
 
 

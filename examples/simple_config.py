@@ -14,6 +14,7 @@ from pathlib import Path
 
 from seqrl.configs import apply_overrides, config_factory, get_all_registered_configs, read_config_values
 from seqrl.core.errors import SeqrlError
+from seqrl.scripts import script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Show what configs can do, and write one."""
     args = parser().parse_args(argv)
@@ -36,11 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "train": {"data": [{"scripted": maze["id"], "episodes": 100}], "window_steps": 11, "num_epochs": 2},
         "algo": {"sequence_encoder": {"type": "gru", "d_hidden": 64}},
     }
-    try:
-        apply_overrides(values, args.set)  # as --set of seqrl train: KEY=VALUE, the value in JSON
-        config = config_factory(args.algo, values)
-    except SeqrlError as error:
-        sys.exit(f"error: {error}")
+    apply_overrides(values, args.set)  # as --set of seqrl train: KEY=VALUE, the value in JSON
+    config = config_factory(args.algo, values)
     print("the memory:", config.to_json()["algo"]["sequence_encoder"])
 
     # Attributes are typed and checked, when they are assigned too.

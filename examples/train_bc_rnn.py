@@ -7,7 +7,6 @@ python examples/train_bc_rnn.py --dataset low_dim.hdf5 --window 10 --distributio
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import seqrl
 from seqrl.configs import apply_overrides, config_factory
-from seqrl.scripts import collect_dataset
+from seqrl.scripts import collect_dataset, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -58,20 +57,17 @@ def play(run: Path, num_episodes: int) -> float:
     return total / num_episodes
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Make data if none is given, train, and play."""
     args = parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
     if (file := args.dataset or Path("point_recall.hdf5")) != args.dataset and not file.exists():
         collect_dataset.main(["--env", "seqrl/PointRecall-v0", "--episodes", "200", "--output", str(file)])
-    try:
-        apply_overrides(values := settings(args, file), args.set)
-        experiment = seqrl.Experiment(config_factory("bc", values), overwrite=args.overwrite)
-        experiment.start()
-        run = experiment.learn()
-        print(f"return {play(run.path, args.episodes):.3f}; look at {run.path / 'report.html'}")
-    except seqrl.SeqrlError as error:  # such as a file whose environment is not installed
-        sys.exit(f"error: {error}")
+    apply_overrides(values := settings(args, file), args.set)
+    experiment = seqrl.Experiment(config_factory("bc", values), overwrite=args.overwrite)
+    experiment.start()
+    run = experiment.learn()
+    print(f"return {play(run.path, args.episodes):.3f}; look at {run.path / 'report.html'}")
     return 0
 
 

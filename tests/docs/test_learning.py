@@ -42,12 +42,8 @@ def test_runs_spend_their_budget_and_no_more(name, variant):
 @pytest.mark.parametrize("file", RESULTS, ids=lambda f: f"{f.parent.name}/{f.stem}")
 def test_results_are_of_the_present_run_files(file):
     result = json.loads(file.read_text())
-    want = resolved(result["row"], result["variant"], result["seed"]).to_json()
-    got = result["config"]
-    for place, key in (("experiment", "name"), ("experiment", "output_dir"), ("train", "num_threads")):
-        want[place].pop(key, None), got[place].pop(key, None)
-    want["experiment"]["logging"] = got["experiment"]["logging"]
-    assert got == want
+    want = learn.settings_of(resolved(result["row"], result["variant"], result["seed"]).to_json())
+    assert learn.settings_of(result["config"]) == want, f"run benchmarks/learn.py --rows {result['row']}"
     assert result["env_steps"] <= result["budget"] == learn.ROWS[result["row"]].budget
     assert result["wall_s"] <= learn.LIMIT_S
     assert [result["env_steps"], pytest.approx(result["result"], abs=1e-3)] == result["curve"][-1]
@@ -57,6 +53,7 @@ def test_results_are_of_the_present_run_files(file):
 def test_tables_are_those_of_the_results():
     text = learn.table(learn.rows_of_table())
     assert text in (ROOT / "docs/learning.md").read_text()
+    assert text.replace("](../", "](") in (ROOT / "README.md").read_text()
 
 
 def test_a_page_keeps_what_stands_around_its_table(tmp_path):
@@ -66,7 +63,44 @@ def test_a_page_keeps_what_stands_around_its_table(tmp_path):
     assert page.read_text() == "before\n<!-- learning table -->\n| new |\n<!-- end of the learning table -->\nafter\n"
 
 
-def test_a_mean_of_too_few_seeds_says_so():
-    assert learn.summary([{"result": 0.5}] * 3) == "0.50 [0.50, 0.50]"
-    assert learn.summary([{"result": -200.4}]) == "-200 [-200, -200] (1 of 3 seeds)"
-    assert learn.summary([]) == "-"
+def test_a_mean_tells_how_many_seeds_it_is_of_if_not_three():
+    assert learn.spread([0.5] * 3) == "0.50 [0.50, 0.50]"
+    assert learn.spread([-200.4]) == "-200 [-200, -200] (seeds: 1)"
+    assert learn.spread([0.5] * 5) == "0.50 [0.50, 0.50] (seeds: 5)"
+
+
+def test_a_result_counts_as_long_as_its_run_file_stays(tmp_path, monkeypatch):
+    run_file = json.loads((ROOT / "benchmarks/learning/cartpole.json").read_text())
+    row = learn.Row("CartPole", "475", 60_000, "none needed")
+    (tmp_path / "benchmarks/learning").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learn, "HERE", tmp_path / "benchmarks/learning")
+    monkeypatch.setattr(learn, "ROWS", {"mine": row})
+    file = tmp_path / "benchmarks/learning/mine.json"
+    file.write_text(json.dumps(run_file))
+    assert not learn.has_result("mine", "none needed", 1)
+    result = learn.result_file("mine", "none needed", 1)
+    result.parent.mkdir(parents=True)
+    result.write_text(json.dumps({"config": resolved("mine", "none needed", 1).to_json()}))
+    assert learn.has_result("mine", "none needed", 1)
+    assert not learn.has_result("mine", "none needed", 0)
+    run_file["algo"]["tau"] = 0.5
+    file.write_text(json.dumps(run_file))
+    assert not learn.has_result("mine", "none needed", 1)
+
+
+def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
+    queue = list(learn.all_runs(["maze", "pendulum"], ["main", "no memory"], 2))
+    assert queue == [("maze", "GRU", 0), ("pendulum", "none needed", 0), ("maze", "GRU", 1),
+                     ("pendulum", "none needed", 1), ("maze", "no memory", 0), ("maze", "no memory", 1)]  # fmt: skip
+    everything = list(learn.all_runs(list(learn.ROWS), [*learn.ROWS["maze"].variants, "main"], 3))
+    assert len(everything) == 3 * sum(1 + len(row.variants) for row in learn.ROWS.values()) == len(set(everything))
+
+    def run(row, variant, seed, folder):
+        if row == "maze":
+            raise RuntimeError(f"{row} {seed} failed")
+        return f"{row} {seed} done"
+
+    monkeypatch.setattr(learn, "train", run)
+    assert learn.work(queue, tmp_path, 2) == 4
+    assert {"maze 0 failed", "pendulum 1 done"} <= set(capsys.readouterr().out.splitlines())
