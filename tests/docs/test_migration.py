@@ -21,7 +21,8 @@ ELSEWHERE = {"torchrun", "accelerate", "launch", "python", "help"}
 
 AMAGO = (
     # agents and policy distributions
-    "Agent num_critics num_critics_td online_coeff offline_coeff critic_loss_weight gamma reward_multiplier tau "
+    "Agent trunk REDQ DPG k_a "
+    "num_critics num_critics_td online_coeff offline_coeff critic_loss_weight gamma reward_multiplier tau "
     "fake_filter num_actions_for_value_in_critic_loss num_actions_for_value_in_actor_loss fbc_filter_func popart "
     "use_target_actor use_multigamma n_step actor_type critic_type pass_obs_keys_to_actor MultiTaskAgent "
     "NCriticsTwoHot DiscreteLikeContinuous temperature Multigammas binary_filter threshold exp_filter beta clips "
@@ -63,7 +64,8 @@ AMAGO = (
     "target PopArt stats filter grad activations",
     # data
     "RLData RLData_pad_collate Batch RLDataset on_end_of_collection ready_for_training delete get_description "
-    "sample_random_trajectory save_new_trajs_to configure random_slice load_traj_from_disk DiskTrajDataset dset_root "
+    "sample_random_trajectory save_new_trajs_to configure random_slice load_traj_from_disk "
+    "get_path_to_trajs update_dset_weights DiskTrajDataset dset_root "
     "dset_name dset_max_size dset_min_size fifo protected relabeler MixtureOfDatasets sampling_weights "
     "smooth_sudden_starts DoNothingDataset Trajectory FrozenTraj Timestep Relabeler NoOpRelabeler",
     # several processes and the command line
