@@ -195,7 +195,8 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
     begun, where = time.perf_counter(), provenance()
-    with open(folder / f"{name}.txt", "w", encoding="utf-8") as said:
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    with open(folder / "logs" / f"{name}.txt", "w", encoding="utf-8") as said:
         whole = [sys.executable, *command, *placed, *quiet]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         running = subprocess.Popen(whole, cwd=ROOT, env=environment, stdout=said, stderr=said)
@@ -290,7 +291,6 @@ def main() -> int:
     os.chdir(ROOT)  # run files name their plug-ins from here
     failures = 0
     if not arguments.table:
-        arguments.runs.mkdir(parents=True, exist_ok=True)
         queue = [run for run in all_runs(arguments.rows, arguments.variants, arguments.seeds) if not has_result(*run)]
         failures = work(queue, arguments.runs, arguments.workers)
     lines = rows_of_table()

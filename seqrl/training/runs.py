@@ -152,7 +152,8 @@ def _split_label(argument: str) -> tuple[str, str]:
 
 def _matches(pattern: str) -> list[str]:
     """Return what a pattern finds, or the pattern itself if it finds nothing, so that an error can name it."""
-    return sorted(glob.glob(pattern, recursive=True)) or [pattern]
+    found = sorted(glob.glob(pattern, recursive=True))
+    return [name for name in found if Path(name).is_dir()] or found or [pattern]  # logs lie beside runs
 
 
 def _grouped(runs: Sequence[Run], taken: set[str]) -> list[Method]:

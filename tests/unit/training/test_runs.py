@@ -63,6 +63,7 @@ def test_a_label_takes_what_its_pattern_finds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for memory in ("gru", "mamba"):
         make_run(tmp_path / f"{memory}0", memory=memory)
+    (tmp_path / "g0.log").write_text("what g0 said, beside the runs")
     mine, other = group_runs(["mine=g*", "mamba0"])
     assert [run.path.name for run in mine.runs] == ["gru0"]
     assert (mine.name, other.name) == ("mine", "bc mamba")
