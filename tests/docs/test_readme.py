@@ -34,7 +34,7 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_parse(page):
-    text = "\n".join(blocks(page, "bash")).replace("python seqrl/scripts/train.py", "seqrl train")
+    text = "\n".join(blocks(page, "bash")).replace("python seqrl/scripts/train.py", "seqrl train").replace("\\\n", "")
     commands = [line.split("#")[0].strip() for line in text.splitlines() if line.startswith("seqrl ")]
     assert commands or page != ROOT / "README.md"
     for command in commands:
