@@ -303,7 +303,7 @@ def main() -> int:
 def work(queue: Sequence[tuple[str, str, int]], folder: Path, workers: int) -> int:
     """Train one after the other, and return how many failed; Ctrl-C and SIGTERM end the runs under way too."""
     failures = 0
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(train, *run, folder) for run in queue]
         try:
@@ -315,6 +315,8 @@ def work(queue: Sequence[tuple[str, str, int]], folder: Path, workers: int) -> i
             for running in tuple(RUNNING):
                 running.terminate()
             raise SystemExit(130) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
     return failures
 
 

@@ -1,6 +1,7 @@
 """The tables of what is learned: their runs keep to the budgets, and results belong to the run files that are there."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -102,5 +103,7 @@ def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_
         return f"{row} {seed} done"
 
     monkeypatch.setattr(learn, "train", run)
+    handler = signal.getsignal(signal.SIGTERM)
     assert learn.work(queue, tmp_path, 2) == 4
+    assert signal.getsignal(signal.SIGTERM) == handler
     assert {"maze 0 failed", "pendulum 1 done"} <= set(capsys.readouterr().out.splitlines())
