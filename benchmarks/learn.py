@@ -288,11 +288,12 @@ def main() -> int:
     p.add_argument("--runs", type=Path, default=RUNS, help="where the runs' folders go (default runs/learning)")
     p.add_argument("--table", action="store_true", help="train nothing")
     arguments = p.parse_args()
+    runs = arguments.runs.absolute()
     os.chdir(ROOT)  # run files name their plug-ins from here
     failures = 0
     if not arguments.table:
         queue = [run for run in all_runs(arguments.rows, arguments.variants, arguments.seeds) if not has_result(*run)]
-        failures = work(queue, arguments.runs, arguments.workers)
+        failures = work(queue, runs, arguments.workers)
     lines = rows_of_table()
     print(table(lines))
     write_table(ROOT / "docs/learning.md", table(lines))
