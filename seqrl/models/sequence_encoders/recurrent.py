@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -50,8 +51,15 @@ class _Recurrent(SequenceEncoder):
         raise NotImplementedError
 
     def _time_scales(self) -> Tensor:
-        """Return the logarithms of steps to remember, one per unit, drawn from one to the window."""
-        return torch.empty(self.rnn.hidden_size).uniform_(1.0, max(self.window_steps - 1.0, 1.0)).log()
+        """Return the logarithms of steps to remember, one per unit, from one to the window.
+
+        Half of the units are drawn evenly over the steps, most of which are long; half over their logarithm, so that
+        there are fast ones in a long window as well.
+        """
+        width, longest = self.rnn.hidden_size, max(self.window_steps - 1.0, 1.0)
+        over_steps = torch.empty(width // 2).uniform_(1.0, longest).log()
+        over_logarithm = torch.empty(width - width // 2).uniform_(0.0, math.log(longest))
+        return torch.cat((over_steps, over_logarithm))
 
     def _set_bias(self, layer: int, gate: int, value: Tensor | float) -> None:
         width = self.rnn.hidden_size
@@ -104,7 +112,7 @@ class GRU(_Recurrent):
 
     @torch.no_grad()
     def _init_memory(self) -> None:
-        """Spread the units' time scales from one step to the window (Tallec & Ollivier, 2018, arXiv 1804.11188).
+        """Spread the units' time scales from one step to the window (after Tallec & Ollivier, 2018, arXiv 1804.11188).
 
         A unit keeps a share ``z`` of its value per step, so it forgets in about ``1 / (1 - z)`` steps; the bias of
         ``z`` is set to the logit of that. Recurrent matrices begin orthogonal.
