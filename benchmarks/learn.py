@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from record import provenance, table
@@ -248,9 +248,11 @@ def summary(row: str, variant: str) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return mean and interval of some seeds, and how many they are if they are not three."""
+    """Return mean and interval of some seeds, and how many they are if they are not three; of one seed no interval."""
     estimate: Estimate = mean_interval(np.array(values))
     digits = 0 if abs(estimate.value) >= 20 else 2
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f} (one seed)"
     value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]" + ("" if len(values) == 3 else f" (seeds: {len(values)})")
 
@@ -301,13 +303,18 @@ def main() -> int:
     return 1 if failures else 0
 
 
+def interrupt(*_: object) -> NoReturn:
+    """Do as Ctrl-C does, also in the background of a script, where Ctrl-C is ignored."""
+    raise KeyboardInterrupt
+
+
 def work(queue: Sequence[tuple[str, str, int]], folder: Path, workers: int) -> int:
     """Train one after the other, and return how many failed; Ctrl-C and SIGTERM end the runs under way too."""
     failures = 0
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, interrupt)
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(train, *run, folder) for run in queue]
         try:
+            futures = [pool.submit(train, *run, folder) for run in queue]
             for future in as_completed(futures):
                 failures += future.exception() is not None
                 print(future.exception() or future.result(), flush=True)

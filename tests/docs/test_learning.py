@@ -1,8 +1,10 @@
 """The tables of what is learned: their runs keep to the budgets, and results belong to the run files that are there."""
 
 import json
+import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,7 +68,7 @@ def test_a_page_keeps_what_stands_around_its_table(tmp_path):
 
 def test_a_mean_tells_how_many_seeds_it_is_of_if_not_three():
     assert learn.spread([0.5] * 3) == "0.50 [0.50, 0.50]"
-    assert learn.spread([-200.4]) == "-200 [-200, -200] (seeds: 1)"
+    assert learn.spread([-200.4]) == "-200 (one seed)"
     assert learn.spread([0.5] * 5) == "0.50 [0.50, 0.50] (seeds: 5)"
 
 
@@ -107,3 +109,18 @@ def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_
     assert learn.work(queue, tmp_path, 2) == 4
     assert signal.getsignal(signal.SIGTERM) == handler
     assert {"maze 0 failed", "pendulum 1 done"} <= set(capsys.readouterr().out.splitlines())
+
+
+def test_a_queue_in_the_background_of_a_script_ends_on_sigterm(tmp_path, monkeypatch):
+    def run(row, variant, seed, folder):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
+        return "done"
+
+    monkeypatch.setattr(learn, "train", run)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what a script puts in the background
+    try:
+        with pytest.raises(SystemExit, match="130"):
+            learn.work([("pendulum", "none needed", 0)], tmp_path, 1)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from seqrl.envs.builtin.dark_key_door import DarkKeyDoor
+from seqrl.envs.builtin.grid import MOVES
 
 RIGHT, UP, LEFT, DOWN = range(4)
 
@@ -107,3 +108,21 @@ def test_the_picture_shows_the_key_until_it_is_taken():
         env.step(a)
     assert env.render()[24, 216].tolist() == [225, 235, 245]
     assert DarkKeyDoor().render() is None
+
+
+def test_one_closed_way_through_all_cells_is_paid_what_the_page_tells():
+    env = DarkKeyDoor()
+    way = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (3, 3), (3, 2),
+           (2, 2), (1, 2), (1, 1), (2, 1), (3, 1), (3, 0), (2, 0), (1, 0)]  # fmt: skip
+    follows = dict(zip(way, way[1:] + way[:1], strict=True))
+    returns = []
+    for seed in range(400):
+        env.reset(seed=seed)
+        rewards = []
+        for _ in range(100):
+            row, column = env._cell
+            move = (follows[row, column][0] - row, follows[row, column][1] - column)
+            rewards.append(env.step([tuple(m) for m in MOVES].index(move))[1])
+        returns.append(sum(rewards))
+        assert env._doors > 0
+    assert np.mean(returns) == pytest.approx(15.6, abs=1.5)  # standard deviation of an episode 11, of the mean 0.6
