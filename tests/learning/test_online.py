@@ -89,8 +89,11 @@ def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
 
 
 def test_tmaze_is_solved_by_a_learner_with_collectors_that_come_and_go(tmp_path):
-    """Three collectors, two of which are killed, one of these started again."""
-    command = arguments("tmaze_online.json", tmp_path)
+    """Three collectors, two of which are killed, one of these started again.
+
+    What the learner gets depends on how busy the machine is; a rate that falls lets it keep what it has learned.
+    """
+    command = arguments("tmaze_online.json", tmp_path, "train.num_epochs=60", "algo.optimizer.schedule=cosine")
     collectors = [seqrl_process(tmp_path, *command, "--role", "collect") for _ in range(3)]
     learner = seqrl_process(tmp_path, *command, "--role", "learn")
     while len(reported_progress(tmp_path / "run")) < 3:
