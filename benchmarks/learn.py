@@ -71,45 +71,62 @@ class Row:
     metric: str = RETURN
 
 
-def multitask(low: float, high: float) -> tuple[str, ...]:
-    """Return what makes a run of ``multitask``, whose critics have to be told the range of (multiplied) returns."""
-    returns = (f"algo.returns.low={low}", f"algo.returns.high={high}", "algo.returns.use_symlog=false")
+def multitask(low: float, high: float, num_bins: int = 16, threshold: float = 0.1) -> tuple[str, ...]:
+    """Return what makes a run of ``multitask``, whose critics have to be told about the (multiplied) returns.
+
+    Args:
+        low: Smallest of them.
+        high: Largest.
+        num_bins: The fewer, the sooner values are learned, and the coarser.
+        threshold: An advantage, well above what fresh critics make up and well below that of a step that matters.
+    """
+    returns = {"low": low, "high": high, "num_bins": num_bins, "use_symlog": "false", "value_space": "return"}
     return (
         "algo_name=multitask",
-        *returns,
-        "algo.returns.value_space=return",
+        *(f"algo.returns.{key}={value}" for key, value in returns.items()),
+        "algo.returns.initial_value=0",
+        f"algo.filter.threshold={threshold}",
         "algo.online_coeff=0.0",
         "algo.offline_coeff=1.0",
+        "algo.critic_loss_weight=10.0",
     )
 
 
 ROWS = {
     "repeat_first_gru": Row(
-        "POPGym RepeatFirstEasy", "1.0", 6_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)}
+        "POPGym RepeatFirstEasy",
+        "1.0",
+        6_000,
+        "GRU",
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
     ),
     "repeat_previous_gru": Row(
-        "POPGym RepeatPreviousEasy, GRU", "0.95", 8_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)}
+        "POPGym RepeatPreviousEasy, GRU",
+        "0.95",
+        8_000,
+        "GRU",
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
     ),
     "repeat_previous_transformer": Row(
         "POPGym RepeatPreviousEasy, Transformer",
         "0.9",
         30_000,
         "Transformer",
-        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
     ),
     "repeat_previous_mamba": Row(
         "POPGym RepeatPreviousEasy, Mamba",
         "0.9",
         30_000,
         "Mamba",
-        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
     ),
     "tmaze_20": Row(
         "T-Maze, corridor of 20",
         "1.0",
         12_000,
         "GRU",
-        {"no memory": NO_MEMORY, "multitask": multitask(-12, 12)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-3, 11)},
         SUCCESS,
     ),
     "tmaze_50": Row(
@@ -117,7 +134,7 @@ ROWS = {
         "1.0",
         30_000,
         "GRU",
-        {"no memory": NO_MEMORY, "multitask": multitask(-12, 12)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-3, 11)},
         SUCCESS,
     ),
     "lake": Row(
@@ -128,10 +145,14 @@ ROWS = {
         {"no memory": NO_MEMORY, "multitask": multitask(0, 50)},
     ),
     "key_door": Row(
-        "DarkKeyDoor 4x4, horizon 100", "9", 25_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(0, 80)}
+        "DarkKeyDoor 4x4, horizon 100", "9", 25_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(0, 40, 64)}
     ),
     "position_cartpole": Row(
-        "POPGym PositionOnlyCartPoleEasy", "0.6", 64_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(0, 12)}
+        "POPGym PositionOnlyCartPoleEasy",
+        "0.6",
+        64_000,
+        "GRU",
+        {"no memory": NO_MEMORY, "multitask": multitask(0, 12, 64)},
     ),
     "maze": Row(
         "MazeRunner 7x7, 1 goal, relabeled",
@@ -141,8 +162,8 @@ ROWS = {
         {"not relabeled": ("collect.replay.relabel=null",), "no memory": NO_MEMORY, "multitask": multitask(0, 11)},
         SUCCESS,
     ),
-    "pendulum": Row("Pendulum-v1", "-250", 40_000, "none needed", {"multitask": multitask(-90, 1)}),
-    "cartpole": Row("CartPole-v1", "475", 60_000, "none needed", {"multitask": multitask(0, 11)}),
+    "pendulum": Row("Pendulum-v1", "-250", 40_000, "none needed", {"multitask": multitask(-35, 5, 64, 0.02)}),
+    "cartpole": Row("CartPole-v1", "475", 60_000, "none needed", {"multitask": multitask(0, 11, 64)}),
 }
 
 

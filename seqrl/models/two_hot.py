@@ -77,11 +77,15 @@ class TwoHot(nn.Module):
         return symexp((probs * self.bins).sum(-1))
 
     def initial_logits(self, value: float, width_bins: float = 4.0) -> Float[Tensor, " N"]:
-        """Return logits of a Gaussian ``width_bins`` bins wide around a value, for the output bias."""
+        """Return logits of a Gaussian ``width_bins`` bins wide around a value, for the output bias.
+
+        No bin is more than ``e**10`` times less likely than the value's own: by a Gaussian alone, far bins would be so
+        unlikely that returns there could not be learned within thousands of steps.
+        """
         at = torch.tensor(value, dtype=self.bins.dtype, device=self.bins.device)
         x = symlog(at) if self.use_symlog else at
         logits: Tensor = -0.5 * ((self.bins - x) / (width_bins * self.width)).square()
-        return logits
+        return logits.clamp(min=-10.0)
 
     def _hl_gauss(self, x: Tensor) -> Tensor:
         """Return the mass of a Gaussian around ``x`` in each bin, normalised to the range (arXiv 2403.03950, eq. 3)."""

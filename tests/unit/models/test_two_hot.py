@@ -71,6 +71,12 @@ def test_initial_logits_are_near_their_value():
         assert abs(start - symlog(torch.tensor(value, dtype=torch.float64))) < two_hot.width
 
 
+def test_far_returns_can_be_learned_from_the_initial_logits():
+    """By a Gaussian alone the last of 128 bins would begin at a loss of 500, and a bias moves slowly."""
+    two_hot = TwoHot(0.0, 50.0, use_symlog=False)
+    assert two_hot.initial_logits(0.0).log_softmax(-1).amin() > -12.5
+
+
 def test_bad_ranges():
     with pytest.raises(ValueError, match="need low < high"):
         TwoHot(1.0, 1.0)
