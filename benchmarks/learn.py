@@ -71,7 +71,9 @@ class Row:
     metric: str = RETURN
 
 
-def multitask(low: float, high: float, num_bins: int = 16, threshold: float = 0.1) -> tuple[str, ...]:
+def multitask(
+    low: float, high: float, num_bins: int = 16, *, threshold: float = 0.1, critic_loss_weight: float = 1.0
+) -> tuple[str, ...]:
     """Return what makes a run of ``multitask``, whose critics have to be told about the (multiplied) returns.
 
     Args:
@@ -79,6 +81,7 @@ def multitask(low: float, high: float, num_bins: int = 16, threshold: float = 0.
         high: Largest.
         num_bins: The fewer, the sooner values are learned, and the coarser.
         threshold: An advantage, well above what fresh critics make up and well below that of a step that matters.
+        critic_loss_weight: The agent's own default is 10.
     """
     returns = {"low": low, "high": high, "num_bins": num_bins, "use_symlog": "false", "value_space": "return"}
     return (
@@ -88,7 +91,7 @@ def multitask(low: float, high: float, num_bins: int = 16, threshold: float = 0.
         f"algo.filter.threshold={threshold}",
         "algo.online_coeff=0.0",
         "algo.offline_coeff=1.0",
-        "algo.critic_loss_weight=10.0",
+        f"algo.critic_loss_weight={critic_loss_weight}",
     )
 
 
@@ -112,14 +115,14 @@ ROWS = {
         "0.9",
         30_000,
         "Transformer",
-        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05, critic_loss_weight=10.0)},
     ),
     "repeat_previous_mamba": Row(
         "POPGym RepeatPreviousEasy, Mamba",
         "0.9",
         30_000,
         "Mamba",
-        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05)},
+        {"no memory": NO_MEMORY, "multitask": multitask(-1, 1, threshold=0.05, critic_loss_weight=10.0)},
     ),
     "tmaze_20": Row(
         "T-Maze, corridor of 20",
@@ -145,7 +148,7 @@ ROWS = {
         {"no memory": NO_MEMORY, "multitask": multitask(0, 50)},
     ),
     "key_door": Row(
-        "DarkKeyDoor 4x4, horizon 100", "9", 25_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(0, 40, 64)}
+        "DarkKeyDoor 4x4, horizon 100", "9", 25_000, "GRU", {"no memory": NO_MEMORY, "multitask": multitask(0, 80, 128)}
     ),
     "position_cartpole": Row(
         "POPGym PositionOnlyCartPoleEasy",
@@ -159,10 +162,20 @@ ROWS = {
         "more than below",
         8_000,
         "GRU",
-        {"not relabeled": ("collect.replay.relabel=null",), "no memory": NO_MEMORY, "multitask": multitask(0, 11)},
+        {
+            "not relabeled": ("collect.replay.relabel=null",),
+            "no memory": NO_MEMORY,
+            "multitask": multitask(0, 11, critic_loss_weight=10.0),
+        },
         SUCCESS,
     ),
-    "pendulum": Row("Pendulum-v1", "-250", 40_000, "none needed", {"multitask": multitask(-35, 5, 64, 0.02)}),
+    "pendulum": Row(
+        "Pendulum-v1",
+        "-250",
+        40_000,
+        "none needed",
+        {"multitask": multitask(-35, 5, 64, threshold=0.02, critic_loss_weight=10.0)},
+    ),
     "cartpole": Row("CartPole-v1", "475", 60_000, "none needed", {"multitask": multitask(0, 11, 64)}),
 }
 
