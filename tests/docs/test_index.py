@@ -15,7 +15,7 @@ COMMANDS = sorted(
         line.split(" #")[0].strip()
         for page in [ROOT / "README.md", *PAGES]
         for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
-        for line in block.splitlines()
+        for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("seqrl train ")
     }
 )
