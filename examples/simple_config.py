@@ -1,7 +1,7 @@
 """Run files in Python: defaults, changes, what is refused, and JSON there and back.
 
 python examples/simple_config.py
-python examples/simple_config.py --algo multitask --set algo.gamma=0.97 --output multitask.json
+python examples/simple_config.py --algo multitask --set algo.gamma=0.98 --output multitask.json
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import OBS_KEY
+from seqrl.envs.make import make_env
 from seqrl.envs.vector import LOG_PREFIX, SUCCESS_KEYS
 
 ATTEMPT_KEY = "attempt"
@@ -29,8 +30,8 @@ class Attempts(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
     They are appended to a Box of one dimension of floats, and are the entry ``attempt`` of a Dict; any other
     observation becomes the entry ``obs`` of a Dict beside it.
 
-    ``info`` where an attempt ends: ``log/return_1``, ... and, where the environment tells of success,
-    ``log/success_1``, ...; ``success`` itself is passed on in the last attempt only.
+    ``info`` where an attempt ends: ``log/attempt_1_return``, ... and, where the environment tells of success,
+    ``log/attempt_1_success``, ...; ``success`` itself is passed on in the last attempt only.
 
     Args:
         env: The environment; a time limit belongs inside.
@@ -85,9 +86,9 @@ class Attempts(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
     def _end_attempt(self, has_success: bool) -> dict[str, float]:
         """Count an attempt, and return what is logged of it."""
         self._num_over += 1
-        log = {f"{LOG_PREFIX}return_{self._num_over}": self._return}
+        log = {f"{LOG_PREFIX}attempt_{self._num_over}_return": self._return}
         if has_success:
-            log[f"{LOG_PREFIX}success_{self._num_over}"] = float(self._success)
+            log[f"{LOG_PREFIX}attempt_{self._num_over}_success"] = float(self._success)
         self._return, self._success = 0.0, False
         return log
 
@@ -106,21 +107,23 @@ def make_attempts(
     attempts: int = 3,
     same_task: bool = True,
     env_kwargs: Mapping[str, Any] | None = None,
-    max_episode_steps: int | None = None,
+    attempt_steps: int | None = None,
     render_mode: str | None = None,
 ) -> Attempts:
     """Return :class:`Attempts` at an environment by its id; this is ``seqrl/Attempts-v0``.
 
     Args:
-        env_id: The environment.
+        env_id: The environment; that of a known suite will do.
         attempts: Attempts in an episode.
         same_task: Whether all attempts of an episode are at the same task.
         env_kwargs: Arguments of the environment.
-        max_episode_steps: Steps of an attempt; null is the environment's own limit.
+        attempt_steps: Steps of an attempt; null is the environment's own limit.
         render_mode: That of the environment.
     """
-    options = dict(env_kwargs or {}) | {"max_episode_steps": max_episode_steps, "disable_env_checker": True}
-    return Attempts(gym.make(env_id, render_mode=render_mode, **options), attempts, same_task)
+    env = make_env(
+        env_id, env_kwargs, max_episode_steps=attempt_steps, render_mode=render_mode, disable_env_checker=True
+    )
+    return Attempts(env, attempts, same_task)
 
 
 def _is_vector(space: spaces.Space[Any]) -> bool:

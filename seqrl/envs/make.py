@@ -33,13 +33,16 @@ def make_env(
     """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
     Ids of known suites (:mod:`seqrl.envs.suites`) need no plug-in: their package is imported, and observations that
-    policies could not read are converted.
+    policies could not read are converted. ``max_episode_steps`` may be among the ``kwargs`` too.
 
     Raises:
         EnvError: If the id is unknown, its package is missing, or it refuses the arguments.
     """
     load_plugins(plugins)
     options = dict(kwargs or {})
+    limit_among_them = options.pop("max_episode_steps", None)
+    if max_episode_steps is None:
+        max_episode_steps = limit_among_them
     if render_mode is not None:
         options["render_mode"] = render_mode
     make = suite_maker(env_id) or gym.make

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from seqrl.core.errors import EnvError
 from seqrl.scripts import train
+from seqrl.training.environments import single_makers, tasks
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -31,3 +33,17 @@ def test_the_index_leads_to_every_page_once():
 def test_every_training_command_has_a_legal_config(command, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert train.main([*shlex.split(command)[2:], "--print-config"]) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_training_command_names_environments_that_take_their_arguments(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config, _ = train.resolve_config(train.parser().parse_args(shlex.split(command)[2:]))
+    for is_evaluation in (False, True):
+        for make in single_makers(config, tasks(config.env, None, {}, is_evaluation=is_evaluation)):
+            try:
+                make().close()
+            except EnvError as error:
+                if "pip install 'seqrl[" not in str(error):
+                    raise
+                pytest.skip(str(error))

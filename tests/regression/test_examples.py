@@ -216,6 +216,11 @@ def test_the_config_goes_there_and_back(tmp_path, capsys):
     assert "the same after reading it again: True" in out
     config = config_factory("bc", read_config_values("c.json"))
     assert (config.train.seed, config.train.batch_size) == (7, 8)
+    for command in re.findall(
+        r"^python examples/simple_config.py(.*)$", load("simple_config.py").__doc__, re.MULTILINE
+    ):
+        assert load("simple_config.py").main(command.split()) == 0
+    capsys.readouterr()
     assert load("simple_config.py").main(["--set", "train.sed=7"]) == 2
     assert "unknown key" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 
 from seqrl.core.errors import EnvError
 from seqrl.envs.attempts import Attempts, make_attempts
-from seqrl.envs.make import env_maker, make_batched_env
+from seqrl.envs.make import env_maker, make_batched_env, make_env
 
 
 class Counting(gym.Env):
@@ -67,9 +67,9 @@ def test_two_attempts_by_hand():
     assert not any(s[3] for s in steps)
     middle, end = steps[2][4], steps[5][4]
     assert middle.pop("action_mask").tolist() == [1, 1]  # that of the next attempt's first step
-    assert middle == {"log/num": 3.0, "log/return_1": 2.0, "log/success_1": 0.0}
+    assert middle == {"log/num": 3.0, "log/attempt_1_return": 2.0, "log/attempt_1_success": 0.0}
     assert end.pop("action_mask").tolist() == [0, 1]
-    assert end == {"log/num": 3.0, "success": True, "log/return_2": 1.0, "log/success_2": 1.0}
+    assert end == {"log/num": 3.0, "success": True, "log/attempt_2_return": 1.0, "log/attempt_2_success": 1.0}
 
 
 class Early(Counting):
@@ -83,7 +83,7 @@ def test_success_in_the_middle_of_an_attempt_counts_for_it_alone():
     env.reset(seed=0)
     infos = [env.step(0)[4] for _ in range(6)]
     assert [info.get("success") for info in infos] == [None, None, None, True, False, False]
-    assert (infos[2]["log/success_1"], infos[5]["log/success_2"]) == (1.0, 1.0)
+    assert (infos[2]["log/attempt_1_success"], infos[5]["log/attempt_2_success"]) == (1.0, 1.0)
 
 
 def test_an_attempt_that_the_clock_ends_is_an_attempt():
@@ -152,10 +152,22 @@ def test_is_a_clean_gymnasium_environment(env_id):
 
 
 def test_by_id_the_time_limit_is_that_of_an_attempt():
-    env = make_attempts("seqrl/Bandit-v0", attempts=2, env_kwargs={"num_arms": 3, "horizon": 9}, max_episode_steps=4)
+    kwargs = {
+        "attempts": 2,
+        "env_id": "seqrl/Bandit-v0",
+        "env_kwargs": {"num_arms": 3, "horizon": 9},
+        "attempt_steps": 4,
+    }
+    env = make_env("seqrl/Attempts-v0", kwargs)
     env.reset(seed=0)
-    ends = [env.step(0)[2] for _ in range(8)]
-    assert ends == [False] * 7 + [True]
+    ends = [env.step(0)[2:4] for _ in range(8)]
+    assert ends == [(False, False)] * 7 + [(True, False)]
+
+
+def test_by_id_environments_of_suites_are_made_as_by_themselves():
+    pytest.importorskip("popgym")
+    env = make_attempts("popgym-RepeatPreviousEasy-v0", attempts=2)
+    assert env.observation_space["obs"] == make_env("popgym-RepeatPreviousEasy-v0").observation_space
 
 
 def test_metrics_of_each_attempt_reach_the_vector():
@@ -165,5 +177,5 @@ def test_metrics_of_each_attempt_reach_the_vector():
     for _ in range(6):
         step = env.step(env.codec.random(np.random.default_rng(0), 2))
         logs |= step.log
-    assert {"log/return_1", "log/return_2", "log/success_1"} <= set(logs)
+    assert {"log/attempt_1_return", "log/attempt_2_return", "log/attempt_1_success"} <= set(logs)
     assert step.done.all()

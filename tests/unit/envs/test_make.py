@@ -21,8 +21,11 @@ def test_arguments_reach_the_environment():
     assert make_env(PASSIVE, render_mode="rgb_array").render_mode == "rgb_array"
 
 
-def test_max_episode_steps_truncates():
-    env = make_env(PASSIVE, {"corridor_length": 9}, max_episode_steps=3)
+@pytest.mark.parametrize("where", ["beside", "among the arguments"])
+def test_max_episode_steps_truncates(where):
+    limit = {"max_episode_steps": 3}
+    kwargs = {"corridor_length": 9}
+    env = make_env(PASSIVE, kwargs, **limit) if where == "beside" else make_env(PASSIVE, kwargs | limit)
     env.reset(seed=0)
     assert [env.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
 
