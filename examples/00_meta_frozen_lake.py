@@ -1,7 +1,7 @@
-"""A lake whose holes are invisible and drawn anew for each episode: later attempts are better, by memory alone.
+"""A lake whose holes are invisible and drawn anew for each episode: memory makes later attempts better.
 
 python examples/00_meta_frozen_lake.py
-python examples/00_meta_frozen_lake.py --memory feedforward     # the control: later attempts are like the first
+python examples/00_meta_frozen_lake.py --memory feedforward     # the control: they gain less
 python examples/00_meta_frozen_lake.py --size 4 --hard --slip-chance 0.1 --memory transformer --epochs 300
 """
 

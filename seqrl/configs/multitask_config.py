@@ -26,7 +26,7 @@ class ReturnBinsSection(Section):
     )
     sigma_bins: PositiveFloat = Field(0.75, description="Width of the HL-Gauss label, in bins.")
     initial_value: float | None = Field(
-        None, description="Return that the critics predict at first; null leaves chance."
+        None, description="Return around which the critics begin, four bins wide; null leaves chance."
     )
 
     @model_validator(mode="after")
