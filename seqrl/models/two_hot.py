@@ -79,8 +79,8 @@ class TwoHot(nn.Module):
     def initial_logits(self, value: float, width_bins: float = 4.0) -> Float[Tensor, " N"]:
         """Return logits of a Gaussian ``width_bins`` bins wide around a value, for the output bias.
 
-        No bin is more than ``e**10`` times less likely than the value's own: by a Gaussian alone, far bins would be so
-        unlikely that returns there could not be learned within thousands of steps.
+        No bin is more than ``e**10`` times less likely than the value's own: by a Gaussian alone, returns in far bins
+        would begin with losses of hundreds.
         """
         at = torch.tensor(value, dtype=self.bins.dtype, device=self.bins.device)
         x = symlog(at) if self.use_symlog else at

@@ -42,8 +42,11 @@ def test_every_training_command_names_environments_that_take_their_arguments(com
     for is_evaluation in (False, True):
         for make in single_makers(config, tasks(config.env, None, {}, is_evaluation=is_evaluation)):
             try:
-                make().close()
+                env = make()
             except EnvError as error:
                 if "pip install 'seqrl[" not in str(error):
                     raise
                 pytest.skip(str(error))
+            obs, _ = env.reset(seed=0)
+            assert env.observation_space.contains(obs)
+            env.close()

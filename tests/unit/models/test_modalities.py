@@ -19,6 +19,7 @@ from seqrl.models.timestep_encoders import (
 
 B, L = 2, 3
 GRID = ("gridworld", {})
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +33,6 @@ def linear(layer, x):
 
 def leaky(x):
     return np.where(x > 0, x, 0.01 * x)
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------- vector
@@ -57,7 +54,7 @@ def test_vector_of_categories():
     modality = VectorModality("v", ObsSpec((2,), "int64", (3, 4)), normalize_inputs=False, d_output=5)
     x = torch.stack([torch.randint(0, 3, (B, L)), torch.randint(0, 4, (B, L))], -1)
     one_hot = np.concatenate([np.eye(3)[x[..., 0]], np.eye(4)[x[..., 1]]], -1)
-    close(modality(x), linear(modality.mlp[0], one_hot))
+    np.testing.assert_allclose(modality(x).detach().numpy(), linear(modality.mlp[0], one_hot), **CLOSE)
 
 
 # ------------------------------------------------------------------------------------- image and depth
@@ -66,7 +63,9 @@ def test_image():
     x = torch.randint(0, 256, (B, L, 6, 5, 3), dtype=torch.uint8)
     planes = x.flatten(0, 1).double().numpy().transpose(0, 3, 1, 2) / 128 - 1
     features = copy.deepcopy(modality.reader.core).double()(torch.from_numpy(planes)).detach().numpy()
-    close(modality(x), linear(modality.reader.linear, features).reshape(B, L, 7))
+    np.testing.assert_allclose(
+        modality(x).detach().numpy(), linear(modality.reader.linear, features).reshape(B, L, 7), **CLOSE
+    )
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 1), (1, 6, 5)])
@@ -83,7 +82,7 @@ def test_depth_scales_clips_and_reads_no_return_as_far(shape, dtype, unit):
     seen = []
     modality.reader.core.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     modality(torch.from_numpy(depth))
-    close(seen[0], expected)
+    np.testing.assert_allclose(seen[0].detach().numpy(), expected, **CLOSE)
     assert seen[0].min() >= -1
     assert seen[0].max() == 1
 
@@ -108,7 +107,7 @@ def test_scan(pooling, max_range):
         y = np.stack([np.einsum("nck,ock->no", y[..., i : i + kernel], weight) + bias for i in steps], -1)
         y = leaky(y)
     y = {"none": y.reshape(B * L, -1), "mean": y.mean(-1), "max": y.max(-1)}[pooling]
-    close(modality(x), linear(modality.linear, y).reshape(B, L, 5))
+    np.testing.assert_allclose(modality(x).detach().numpy(), linear(modality.linear, y).reshape(B, L, 5), **CLOSE)
 
 
 def test_the_shortest_scan_is_the_shortest():
@@ -144,7 +143,7 @@ def test_tokens_without_pads_and_unknown_ones():
     kept = [[1, 2, 0, 5], [1, 2], [4], [], [6, 1, 6, 2], [0]]
     actual = modality(torch.tensor(rows, dtype=torch.int32).reshape(B, L, 4))
     expected = np.stack([linear(modality.linear, gru_reference(modality, row)) for row in kept])
-    close(actual, expected.reshape(B, L, 4))
+    np.testing.assert_allclose(actual.detach().numpy(), expected.reshape(B, L, 4), **CLOSE)
 
 
 def test_tokens_of_categories_know_their_vocabulary():
@@ -152,7 +151,7 @@ def test_tokens_of_categories_know_their_vocabulary():
     assert modality.embedding.num_embeddings == 7 + 1
     x = torch.stack([torch.randint(0, n, (B, L)) for n in (2, 7, 4)], -1)
     expected = [linear(modality.linear, gru_reference(modality, row)) for row in x.reshape(-1, 3).tolist()]
-    close(modality(x), np.reshape(expected, (B, L, 4)))
+    np.testing.assert_allclose(modality(x).detach().numpy(), np.reshape(expected, (B, L, 4)), **CLOSE)
     single = TokensModality("t", ObsSpec((), "int64", (5,)), d_output=4)
     assert single(torch.randint(0, 5, (B, L))).shape == (B, L, 4)
 
@@ -165,7 +164,9 @@ def test_goals_share_their_network_and_are_joined_in_order(spec):
     x = torch.randn(B, L, *spec.shape)
     goals = x.reshape(B, L, 3, 2).double().numpy()
     parts = [linear(modality.mlp[2], leaky(linear(modality.mlp[0], goals[:, :, i]))) for i in range(3)]
-    close(modality(x), linear(modality.linear, leaky(np.concatenate(parts, -1))))
+    np.testing.assert_allclose(
+        modality(x).detach().numpy(), linear(modality.linear, leaky(np.concatenate(parts, -1))), **CLOSE
+    )
 
 
 def test_goals_share_their_statistics():
