@@ -24,9 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from seqrl.algo import algo_factory
 from seqrl.algo.updater import Updater, make_accelerator
 from seqrl.configs import config_factory
+from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.spaces import ActionCodec
 from seqrl.core.tensors import SeqBatch
-from seqrl.training.host_memory import keep_freed_memory
 
 OBS_WIDTH = 32
 SPACES = {"discrete": spaces.Discrete(8), "continuous": spaces.Box(-1.0, 1.0, (6,))}

@@ -22,6 +22,7 @@ from record import record, table
 import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.algo import algo_factory
 from seqrl.configs import config_factory
+from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.seeding import seed_sequence
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.types import TimeStep
@@ -29,10 +30,9 @@ from seqrl.data import StoreWriter
 from seqrl.data.store import StoreInfo
 from seqrl.envs.exploration import EpsilonGreedy
 from seqrl.envs.recorder import Recorder
+from seqrl.rollout.environments import Task, build_env, row_makers
+from seqrl.rollout.rollouts import AlgoPolicy
 from seqrl.training.collector import Collector, build_exploration
-from seqrl.training.environments import Task, build_env, row_makers
-from seqrl.training.host_memory import keep_freed_memory
-from seqrl.training.rollouts import AlgoPolicy
 
 AMAGO = {"sync": 2159, "async": 1316}
 NUM_ENVS, EPISODE = 12, 100

@@ -36,8 +36,8 @@ RUNS = ROOT / "runs/learning"
 sys.path.insert(0, str(ROOT))
 
 from seqrl.core.files import write_json  # noqa: E402
+from seqrl.reports.statistics import Estimate, mean_interval  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
-from seqrl.training.statistics import Estimate, mean_interval  # noqa: E402
 
 LIMIT_S = 600
 RETURN, SUCCESS = "eval/return_mean", "eval/success_mean"

@@ -15,7 +15,7 @@ from record import record, table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from seqrl.training.statistics import wilson_interval
+from seqrl.reports.statistics import wilson_interval
 from tests.learning.test_offline_agents import ALGOS, SEEDS, TASKS, final_success, write_demonstrations
 
 

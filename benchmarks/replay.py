@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from record import record, table
 
+from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.types import Trajectory
 from seqrl.data import Budget, SequenceDataset, Source, Store, StoreInfo, StoreWriter
-from seqrl.training.host_memory import keep_freed_memory
 
 FEATURES, LENGTH, WINDOW, BATCH = 32, 500, 128, 24
 INFO = StoreInfo(spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32), spaces.Box(-1, 1, (4,), np.float32))

@@ -34,7 +34,7 @@ from sequence_variants import (
 )
 from torch import nn
 
-from seqrl.training.host_memory import keep_freed_memory
+from seqrl.core.host_memory import keep_freed_memory
 
 CHILD_SECONDS, STEP_SECONDS = 4.0, 2.0  # to start a process; a typical step of 8,192 tokens on two threads
 LINEAR = ("feedforward", "mamba", "sdpa window", "sdpa window, sinks", "auto window, clip")

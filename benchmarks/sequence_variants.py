@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 import seqrl.models  # noqa: F401  (registers the encoders)
 from seqrl.core.errors import ConfigError, RegistryError
+from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.training.host_memory import keep_freed_memory
 
 WIDTH, LAYERS, WINDOW = 256, 3, 256
 CANNOT_BE_BUILT = (RegistryError, ConfigError, ImportError, TypeError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from seqrl.moved import install as _let_old_paths_work
 from seqrl.version import __version__
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     )
     from seqrl.configs import BaseConfig, config_factory, get_all_registered_configs, register_config
     from seqrl.core.errors import SeqrlError
+    from seqrl.rollout.from_checkpoint import env_from_checkpoint
     from seqrl.training.callbacks import Callback
-    from seqrl.training.deploy import env_from_checkpoint
     from seqrl.training.experiment import Experiment
 
 _HOMES = {
@@ -42,9 +43,10 @@ _HOMES = {
     "seqrl.configs": ("BaseConfig", "config_factory", "get_all_registered_configs", "register_config"),
     "seqrl.core.errors": ("SeqrlError",),
     "seqrl.training.callbacks": ("Callback",),
-    "seqrl.training.deploy": ("env_from_checkpoint",),
+    "seqrl.rollout.from_checkpoint": ("env_from_checkpoint",),
     "seqrl.training.experiment": ("Experiment",),
 }
+_let_old_paths_work()
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [

@@ -16,17 +16,15 @@ from torch import Tensor
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
-from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError, format_problem
-from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
+from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
+from seqrl.core.files import new_folder, sha256_of, write_json
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
-from seqrl.core.strict_json import parse_json, sealed, unsealed
+from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.version import __version__
 
-FORMAT_VERSION = 1
-_CARD = "card.json"
-_MODEL = "model.safetensors"
 _OPTIMIZER = "training_state/optimizer.safetensors"
 _STATE = "training_state/state.json"
 
@@ -45,25 +43,8 @@ class TrainingState:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(CheckpointCard):
     """A checkpoint that has been found, whose card has been read, and whose files have the right checksums."""
-
-    path: Path
-    card: dict[str, Any]
-
-    def json(self, name: str) -> Any:
-        """Return the content of a JSON file of the checkpoint."""
-        try:
-            return parse_json((self.path / name).read_bytes())
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path / name}: not readable ({error})") from error
-
-    def json_object(self, name: str) -> dict[str, Any]:
-        """Return the content of a JSON file of the checkpoint that has to be an object."""
-        value = self.json(name)
-        if not isinstance(value, dict):
-            raise CheckpointError(f"{self.path / name}: must be a JSON object, got {str(value)[:60]}")
-        return value
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Return the tensors of a safetensors file of the checkpoint."""
@@ -112,7 +93,7 @@ def save_checkpoint(
             folder / "spaces.json",
             {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
         )
-        save_file(algo.serialize(), folder / _MODEL)
+        save_file(algo.serialize(), folder / MODEL)
         if training_state is not None:
             (folder / "training_state").mkdir()
             save_file({k: v.contiguous() for k, v in training_state.optimizer.items()}, folder / _OPTIMIZER)
@@ -127,81 +108,21 @@ def save_checkpoint(
             "metrics": dict(metrics or {}),
             "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
         }
-        write_json(folder / _CARD, sealed(card))
-
-
-def write_pointer(path: Path, name: str) -> None:
-    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it."""
-    write_atomic(path, name + "\n")
+        write_json(folder / CARD, sealed(card))
 
 
 # ---------------------------------------------------------------------------------------------- reading
-def find_checkpoint(path: str | Path) -> Path:
-    """Return the checkpoint folder that ``path`` means.
-
-    Legal are a checkpoint folder, a pointer file such as ``RUN/checkpoints/last``, a run's folder (its last
-    checkpoint), and ``RUN/last`` or ``RUN/best_success`` for short.
-
-    Raises:
-        CheckpointError: If there is none.
-    """
-    path = Path(path)
-    run_folder = path / "checkpoints" if (path / "checkpoints").is_dir() else None
-    for candidate in (path, run_folder and run_folder / "last", path.parent / "checkpoints" / path.name):
-        if candidate is None:
-            continue
-        if (candidate / _CARD).is_file():
-            return candidate
-        if candidate.is_file():
-            return _follow(candidate)
-    if path.is_dir():
-        raise CheckpointError(f"{path} is not a checkpoint: it has no {_CARD}, and no folder 'checkpoints'")
-    near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-    raise CheckpointError(
-        f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}"
-    )
-
-
-def _follow(pointer: Path) -> Path:
-    try:
-        name = pointer.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{pointer} is not a checkpoint pointer ({error})") from error
-    target = pointer.parent / name
-    if not name or len(name) > 200 or name in (".", "..") or Path(name).name != name or not (target / _CARD).is_file():
-        raise CheckpointError(f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}")
-    return target
-
-
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Find a checkpoint and verify its files.
+
+    Args:
+        path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
 
     Raises:
         CheckpointError: If a file is missing or altered, or the format is another one.
     """
-    folder = find_checkpoint(path)
-    card = Checkpoint(folder, {}).json_object(_CARD)
-    if (version := card.get("format_version")) != FORMAT_VERSION:
-        raise CheckpointError(f"{folder / _CARD}: {format_problem('checkpoint format', version, FORMAT_VERSION)}")
-    try:
-        card = unsealed(card)
-    except ValueError as error:
-        raise CheckpointError(f"{folder / _CARD}: {error}") from error
-    files = card.get("files")
-    needed = {"config.json", "spaces.json", _MODEL}
-    if not isinstance(files, dict) or not needed <= files.keys():
-        raise CheckpointError(f"{folder / _CARD}: does not list {', '.join(sorted(needed))}")
-    if not isinstance(card.get("algo_name"), str):
-        raise CheckpointError(f"{folder / _CARD}: does not name its algorithm")
-    for name, expected in files.items():
-        file = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CheckpointError(f"{folder / _CARD}: lists {name!r}, which is not in the checkpoint")
-        if not file.is_file():
-            raise CheckpointError(f"{folder}: the file {name} is missing")
-        if sha256_of(file) != expected:
-            raise CheckpointError(f"{folder}: the file {name} is not the one that was saved (its checksum differs)")
-    return Checkpoint(folder, card)
+    found = read_card(path)
+    return Checkpoint(found.path, found.card)
 
 
 def algo_name_from_checkpoint(path: str | Path) -> str:
@@ -213,7 +134,7 @@ def config_from_checkpoint(path: str | Path, *, plugins: Iterable[str] = ()) -> 
     """Return the run file of a checkpoint.
 
     Args:
-        path: See :func:`find_checkpoint`.
+        path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
         plugins: Files or modules to import first. Those that a checkpoint names are never imported by themselves.
 
     Raises:
@@ -273,7 +194,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
             resolve_device(device),
             action_space,
         )
-    algo.deserialize(checkpoint.tensors(_MODEL))
+    algo.deserialize(checkpoint.tensors(MODEL))
     algo.on_checkpoint_loaded(is_resume=False)
     algo.set_eval()
     return algo, observation_space, action_space

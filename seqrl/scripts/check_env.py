@@ -15,7 +15,7 @@ from seqrl.core.errors import ConfigError, SeqrlError
 from seqrl.scripts._script import check_seed, json_object, script
 
 if TYPE_CHECKING:
-    from seqrl.envs.check import EnvReport
+    from seqrl.envs.check.environment import EnvReport
 
 WIDTH = 100
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigError(f"--steps must be at least 1, got {args.steps}")
     check_seed(args.seed)
     from seqrl.core.plugins import load_plugins
-    from seqrl.envs.check import inspect_environment
+    from seqrl.envs.check.environment import inspect_environment
     from seqrl.envs.make import env_maker
 
     with _quiet():

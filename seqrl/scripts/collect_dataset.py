@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.data.hdf5_writer import write_robomimic
     from seqrl.data.store import StoreInfo
     from seqrl.envs import make_batched_env
-    from seqrl.training.evaluator import evaluation_mode
-    from seqrl.training.rollouts import collect_episodes
+    from seqrl.rollout.evaluator import evaluation_mode
+    from seqrl.rollout.rollouts import collect_episodes
 
     load_plugins(args.plugin)
     maker, make_policy, algo = _actor(args)
@@ -87,7 +87,7 @@ def _check(args: argparse.Namespace) -> None:
 def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     """Return what makes the environment, what makes the policy from it, and the algorithm if there is one."""
     from seqrl.envs.make import env_maker
-    from seqrl.training.rollouts import AlgoPolicy, ScriptedPolicy
+    from seqrl.rollout.rollouts import AlgoPolicy, ScriptedPolicy
 
     if args.agent is None:
         return (
@@ -96,8 +96,8 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
             None,
         )
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
-    from seqrl.training.deploy import env_maker_from_checkpoint
-    from seqrl.training.spaces import check_actions, check_observations
+    from seqrl.rollout.agreement import check_actions, check_observations
+    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
 
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)

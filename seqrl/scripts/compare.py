@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     target = args.target
     if target is None and (args.metric.endswith("success_mean") or ranges):
         target = 1.0
-    from seqrl.training.comparison_figures import comparison_table, write_comparison
-    from seqrl.training.method_scores import Options, compare
-    from seqrl.training.runs import group_runs
-    from seqrl.training.series import AXES, default_axis
+    from seqrl.reports.comparison_figures import comparison_table, write_comparison
+    from seqrl.reports.method_scores import Options, compare
+    from seqrl.reports.runs import group_runs
+    from seqrl.reports.series import AXES, default_axis
 
     methods = group_runs(args.runs)
     x = AXES[args.x] if args.x else default_axis([run.rows for method in methods for run in method.runs])

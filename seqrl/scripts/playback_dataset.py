@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.core.plugins import load_plugins
     from seqrl.data.ingest import open_store
     from seqrl.data.sequence_dataset import select_episodes
-    from seqrl.training.video import VideoWriter, check_video_suffix
+    from seqrl.rollout.video import VideoWriter, check_video_suffix
 
     if args.output is not None:
         check_video_suffix(args.output.suffix)
@@ -84,7 +84,7 @@ def _name(store: Any, number: int) -> str:
 
 def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
     """Draw stored images."""
-    from seqrl.training.playback import check_image_keys, draw_stored
+    from seqrl.rollout.playback import check_image_keys, draw_stored
 
     check_image_keys(store, args.obs, args.dataset)
     for number in numbers:
@@ -96,7 +96,7 @@ def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video:
     """Play the actions, and print what differs."""
     import gymnasium as gym
 
-    from seqrl.training.playback import replay
+    from seqrl.rollout.playback import replay
 
     env = _environment(args, store.info, is_rendered=video is not None)
     results = []

@@ -41,10 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 <= args.smooth < 1:
         raise ConfigError(f"--smooth must lie in [0, 1), got {args.smooth:g}")
     check_output(args.output, (".png",), overwrite=args.overwrite)
-    from seqrl.training.figures import plot_metrics
-    from seqrl.training.loggers import read_metrics
-    from seqrl.training.runs import find_runs
-    from seqrl.training.series import AXES, default_axis
+    from seqrl.reports.plots import plot_metrics
+    from seqrl.reports.runs import find_runs
+    from seqrl.reports.series import AXES, default_axis, read_metrics
 
     paths = list(dict.fromkeys(path.resolve() for given in args.runs for path in find_runs(given)))
     runs = dict(zip(_names(paths), (read_metrics(path / "metrics.jsonl") for path in paths), strict=True))

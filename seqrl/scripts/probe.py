@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sweeps = [_sweep(text) for text in args.sweep]
     steps, windows = _numbers("--clear-at", args.clear_at), _numbers("--window", args.window)
     from seqrl.core.files import write_atomic, write_json
-    from seqrl.training.probing import draw_probes, probe_table
+    from seqrl.rollout.probing import draw_probes, probe_table
 
     found, probes = _probe(args, sweeps, steps, windows)
     text = "\n\n".join([_title(found), *map(probe_table, probes)])
@@ -71,8 +71,8 @@ def _probe(
     """Return all answers as JSON values, and the probes."""
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
-    from seqrl.training import probing
-    from seqrl.training.deploy import env_maker_from_checkpoint
+    from seqrl.rollout import probing
+    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
 
     load_plugins(args.plugin)
     checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)

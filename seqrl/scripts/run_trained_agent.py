@@ -55,8 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(args)
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
-    from seqrl.training.deploy import env_maker_from_checkpoint
-    from seqrl.training.video import check_video_suffix
+    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
+    from seqrl.rollout.video import check_video_suffix
 
     if args.video is not None:
         check_video_suffix(args.video.suffix)
@@ -93,10 +93,9 @@ def _check(args: argparse.Namespace) -> None:
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
     from seqrl.core.seeding import integer_seed
-    from seqrl.training.deploy import env_for_policy
-    from seqrl.training.evaluator import evaluation_mode
-    from seqrl.training.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
-    from seqrl.training.statistics import summarize_episodes
+    from seqrl.rollout.evaluator import evaluation_mode, summarize_episodes
+    from seqrl.rollout.from_checkpoint import env_for_policy
+    from seqrl.rollout.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
 
     shown = functools.partial(maker, render_mode="human") if args.render else maker
     num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
@@ -132,8 +131,8 @@ def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequenc
 def _film(args: argparse.Namespace, algo: Any, maker: Any) -> None:
     """Play the first episodes again, in one environment, before the camera."""
     from seqrl.core.seeding import integer_seed
-    from seqrl.training.rendering import record_episodes
-    from seqrl.training.video import VideoWriter
+    from seqrl.rollout.filming import record_episodes
+    from seqrl.rollout.video import VideoWriter
 
     with VideoWriter(args.video, args.fps) as video:
         record_episodes(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from accelerate.utils import gather_object
 
+from seqrl.reports.console import format_count
 from seqrl.training.collector import CollectStats
-from seqrl.training.console import format_count
 from seqrl.training.loggers import JsonlLogger
-from seqrl.training.replay import budget_of
 from seqrl.training.run_folder import is_running
+from seqrl.training.sources import budget_of
 from seqrl.training.weights import Subscriber, reported_progress
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from seqrl.envs.exploration import Exploration
 from seqrl.envs.metrics import Episode, EpisodeMetrics
 from seqrl.envs.recorder import Recorder
 from seqrl.envs.vector import BatchedEnv
-from seqrl.training.evaluator import evaluation_mode
-from seqrl.training.rollouts import AlgoPolicy
+from seqrl.rollout.evaluator import evaluation_mode
+from seqrl.rollout.rollouts import AlgoPolicy
 
 
 @dataclass

@@ -22,20 +22,20 @@ from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, EnvError, RunInterrupted, TrainingError
 from seqrl.core.files import new_file
-from seqrl.core.seeding import seed_everything, set_generator_states
+from seqrl.core.generators import seed_everything, set_generator_states
 from seqrl.envs.metrics import Episode
+from seqrl.reports.console import evaluation_line
 from seqrl.training.callbacks import Callback, Callbacks
 from seqrl.training.collecting import collect_until_finished, merged, wait_for_data
 from seqrl.training.collector import CollectStats
-from seqrl.training.console import evaluation_line
 from seqrl.training.ending import Ending
 from seqrl.training.learner import LearnStats
 from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers
 from seqrl.training.rendering import render_epoch
-from seqrl.training.replay import budget_of
 from seqrl.training.resume import begin_again, restore
 from seqrl.training.run_report import write_run_report
 from seqrl.training.setup import Progress, Role
+from seqrl.training.sources import budget_of
 from seqrl.training.summary import start_summary
 from seqrl.training.testing import TestedExperiment
 from seqrl.training.weights import Publisher, reported_progress

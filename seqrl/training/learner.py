@@ -17,7 +17,7 @@ from seqrl.core.seeding import integer_seed
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.prefetch import prefetched
-from seqrl.training.evaluator import evaluation_mode
+from seqrl.rollout.evaluator import evaluation_mode
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]

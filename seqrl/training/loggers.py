@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from seqrl.configs.sections.run import LoggingSection
 from seqrl.core.files import write_atomic
 from seqrl.core.registry import LOGGERS
+from seqrl.reports.series import read_metrics
 from seqrl.training.wandb_logger import WandbLogger, import_wandb
 
 
@@ -132,16 +133,3 @@ class TensorBoardLogger:
     def close(self) -> None:
         """Flush and close."""
         self._writer.close()
-
-
-def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a ``metrics.jsonl``; a torn last line is left out."""
-    if not file.exists():
-        return []
-    rows = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows

@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 
 from seqrl.algo.checkpoint import Checkpoint, TrainingState
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
-from seqrl.core.seeding import generator_states
+from seqrl.core.generators import generator_states
 
 if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment

@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from seqrl.algo.checkpoint import write_pointer
-from seqrl.configs import BaseConfig, config_factory
-from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
+from seqrl.configs import BaseConfig
+from seqrl.configs.differences import differences, with_defaults
+from seqrl.core.checkpoint_card import write_pointer
+from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
 
 logger = logging.getLogger(__name__)
@@ -244,19 +244,3 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
     if lines:
         raise ConfigError(f"cannot collect for {path} with another policy:\n" + "\n".join(lines))
     return RunFolder.at(path)
-
-
-def differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Return (dotted path, old, new) of every value in which two JSON documents differ."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted(old.keys() | new.keys())
-        return [d for k in keys for d in differences(old.get(k), new.get(k), f"{path}.{k}".lstrip("."))]
-    return [] if old == new else [(path, old, new)]
-
-
-def with_defaults(saved: Any) -> Any:
-    """Return a saved config with the keys that have come since, at their defaults; as it is if it is not legal now."""
-    try:
-        return config_factory(str(saved["algo_name"]), saved).to_json()
-    except (SeqrlError, KeyError, TypeError):
-        return saved

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqrl.training.console import format_count, format_duration
-from seqrl.training.loggers import read_metrics
-from seqrl.training.rendering import is_named, record_evaluation
-from seqrl.training.report import Report, write_report
+from seqrl.reports.console import format_count, format_duration
+from seqrl.reports.page import Report, write_report
+from seqrl.reports.series import read_metrics
+from seqrl.rollout.filming import is_named
+from seqrl.training.rendering import record_evaluation
 
 if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment

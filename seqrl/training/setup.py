@@ -18,8 +18,9 @@ from seqrl.algo.checkpoint import read_checkpoint, resolve_device
 from seqrl.algo.updater import Updater, build_optimizer, make_accelerator
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, DataError, EnvError
+from seqrl.core.generators import seed_everything
+from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.plugins import load_plugins
-from seqrl.core.seeding import seed_everything
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
@@ -30,8 +31,8 @@ from seqrl.data.store import Store, StoreInfo, StoreWriter
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.vector import BatchedEnv
 from seqrl.models.image_cores import skip_local_weights
-from seqrl.training.collector import Collector, build_exploration
-from seqrl.training.environments import (
+from seqrl.rollout.agreement import agreed_spaces
+from seqrl.rollout.environments import (
     Makers,
     build_env,
     checked_makers,
@@ -41,16 +42,22 @@ from seqrl.training.environments import (
     single_makers,
     tasks,
 )
-from seqrl.training.evaluator import Evaluator
-from seqrl.training.host_memory import keep_freed_memory
+from seqrl.rollout.evaluator import Evaluator
+from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.learner import Learner
 from seqrl.training.loggers import check_loggers
 from seqrl.training.rendering import check_rendering
-from seqrl.training.replay import budget_of, replay_source
 from seqrl.training.run_folder import RunFolder, default_name, join_run, last_checkpoint
 from seqrl.training.run_log import RunLog
-from seqrl.training.sources import check_goals, keys_to_read, open_data, split_sources, summarize
-from seqrl.training.spaces import agreed_spaces
+from seqrl.training.sources import (
+    budget_of,
+    check_goals,
+    keys_to_read,
+    open_data,
+    replay_source,
+    split_sources,
+    summarize,
+)
 from seqrl.training.weights import CollectorSlot
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""From the section ``train.data`` to stores: files are ingested, scripted experts are run, both once."""
+"""Where training data comes from: files and scripted experts, both made into stores once, and the run's replay."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import numpy as np
 
 import seqrl.envs as seqrl_envs
 from seqrl.configs import BaseConfig
-from seqrl.configs.sections.run import DataSection
+from seqrl.configs.sections.run import DataSection, ReplaySection, SourceSection
 from seqrl.core.errors import ConfigError
+from seqrl.core.registry import RELABELERS
 from seqrl.core.seeding import integer_seed
+from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.core.types import Trajectory
 from seqrl.data.ingest import cached_store, open_store
 from seqrl.data.mixture import Source
+from seqrl.data.relabel import Relabeler
 from seqrl.data.sequence_dataset import split_by_episode
-from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.data.shard import trajectory_columns
+from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
 from seqrl.envs.make import env_maker
-from seqrl.training.replay import build_relabeler
-from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
+from seqrl.rollout.rollouts import ScriptedPolicy, collect_episodes
 from seqrl.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -164,3 +168,53 @@ def keys_to_read(config: BaseConfig, sources: list[Source]) -> list[str] | None:
 def _desired(key: str) -> str:
     """Return the column that gymnasium's goal environments give the goal of ``achieved_goal`` in; others have none."""
     return "obs/desired_goal" if key == "achieved_goal" else ""
+
+
+# ---------------------------------------------------------------------------------------------- the replay
+def budget_of(section: ReplaySection) -> Budget:
+    """Return the limits of a replay."""
+    num_bytes = None if section.max_gb is None else int(section.max_gb * 1e9)
+    return Budget(section.max_trajectories, section.max_transitions, num_bytes)
+
+
+def build_relabeler(section: SourceSection) -> Relabeler | None:
+    """Return what changes the trajectories of a source when they are drawn."""
+    if section.relabel is None:
+        return None
+    chosen = section.relabel
+    relabeler: Relabeler = RELABELERS.get(chosen.type)(**chosen.options())  # type: ignore[attr-defined]
+    return relabeler
+
+
+def replay_source(store: Store, section: ReplaySection) -> Source:
+    """Return the source that follows a replay."""
+    return Source(
+        store,
+        weight=section.weight,
+        initial_weight=section.initial_weight,
+        anneal_epochs=section.anneal_epochs,
+        min_trajectories=section.min_trajectories,
+        min_transitions=section.min_transitions,
+        relabeler=build_relabeler(section),
+        name="replay",
+    )
+
+
+def transition_bytes(info: StoreInfo) -> int:
+    """Return the bytes that one transition takes on disk, without the log and without action masks in ``info``."""
+    specs, codec = obs_specs(info.observation_space), ActionCodec(info.action_space)
+    blank = Trajectory(
+        obs={k: np.zeros((2, *s.shape), s.dtype) for k, s in specs.items()},
+        actions=np.zeros((1, *codec.shape), codec.dtype),
+        rewards=np.zeros(1, np.float32),
+        terminated=np.zeros(1, bool),
+        truncated=np.zeros(1, bool),
+    )
+    return sum(column[0].nbytes for column in trajectory_columns(blank).values())
+
+
+def predicted_replay_bytes(info: StoreInfo, budget: Budget, num_transitions: int) -> int:
+    """Return the bytes that the replay will take, of ``num_transitions`` that will be collected."""
+    kept = min(num_transitions, budget.transitions or num_transitions)
+    size = kept * transition_bytes(info)
+    return size if budget.num_bytes is None else min(size, budget.num_bytes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from seqrl.training.console import format_count, format_duration, format_megabytes, summary_text
+from seqrl.reports.console import format_count, format_duration, format_megabytes, summary_text
 from seqrl.training.learner import Prediction, predict_cost
-from seqrl.training.replay import budget_of, predicted_replay_bytes
+from seqrl.training.sources import budget_of, predicted_replay_bytes
 
 if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment

@@ -11,11 +11,11 @@ from seqrl.core.seeding import integer_seed
 from seqrl.core.types import TimeStep
 from seqrl.data.store import StoreInfo, StoreWriter
 from seqrl.envs.metrics import Episode
-from seqrl.training.environments import Makers, build_env, first_spaces
-from seqrl.training.evaluator import Evaluator
-from seqrl.training.rollouts import OnStep, recording
+from seqrl.rollout.agreement import agreed_spaces
+from seqrl.rollout.environments import Makers, build_env, first_spaces
+from seqrl.rollout.evaluator import Evaluator
+from seqrl.rollout.rollouts import OnStep, recording
 from seqrl.training.saving import SavingExperiment
-from seqrl.training.spaces import agreed_spaces
 
 
 class TestedExperiment(SavingExperiment):

@@ -10,7 +10,7 @@ from seqrl.core.spaces import flatten_obs, space_from_json, space_to_json
 from seqrl.envs.builtin import builtin_env_ids
 from seqrl.envs.experts import EXPERTS, make_expert
 from seqrl.envs.make import env_maker
-from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
+from seqrl.rollout.rollouts import ScriptedPolicy, collect_episodes
 
 IDS = builtin_env_ids(only_installed=True)
 make_expert("seqrl/PointRecall-v0")  # registers the built-in ones

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seqrl.core.errors import EnvError
+from seqrl.rollout.environments import single_makers, tasks
 from seqrl.scripts import train
-from seqrl.training.environments import single_makers, tasks
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -15,9 +15,9 @@ from seqrl.data.hdf5_writer import write_robomimic
 from seqrl.data.store import StoreInfo
 from seqrl.envs import make_batched_env
 from seqrl.envs.make import env_maker
+from seqrl.reports.statistics import wilson_interval
+from seqrl.rollout.rollouts import ScriptedPolicy, collect_episodes
 from seqrl.scripts import train
-from seqrl.training.rollouts import ScriptedPolicy, collect_episodes
-from seqrl.training.statistics import wilson_interval
 
 SEEDS = (0, 1, 2)
 NUM_EPISODES = 600

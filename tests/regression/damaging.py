@@ -96,8 +96,9 @@ def make_good_files(folder: Path) -> None:
 def _make_checkpoint(run: Path) -> None:
     import torch
 
-    from seqrl.algo.checkpoint import TrainingState, save_checkpoint, write_pointer
+    from seqrl.algo.checkpoint import TrainingState, save_checkpoint
     from seqrl.algo.updater import Updater
+    from seqrl.core.checkpoint_card import write_pointer
     from tests.helpers import small_algo
 
     space = spaces.Box(-1, 1, (2,), np.float32)

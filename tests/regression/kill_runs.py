@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 
 import seqrl.training.experiment  # noqa: F401  (imported once, before the forks)
 from seqrl.algo.checkpoint import read_checkpoint
+from seqrl.reports.series import read_metrics
 from seqrl.scripts import train
-from seqrl.training.loggers import read_metrics
 
 FILE_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 

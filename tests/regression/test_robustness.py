@@ -241,7 +241,7 @@ def test_accumulated_batches_equal_one_large_batch(name, space, options):
 
 
 def test_an_unusable_environment_of_the_user_is_an_error():
-    from seqrl.training.spaces import check_actions
+    from seqrl.rollout.agreement import check_actions
 
     with pytest.raises(EnvError, match="takes Discrete"):
         check_actions(gym.spaces.Discrete(2), gym.spaces.Discrete(4), "X-v0")

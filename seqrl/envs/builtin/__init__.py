@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from gymnasium.envs.registration import register, registry
 
 _ENTRY_POINTS = {
-    "seqrl/Attempts-v0": "seqrl.envs.attempts:make_attempts",
+    "seqrl/Attempts-v0": "seqrl.envs.builtin.attempts:make_attempts",
     "seqrl/HalfCheetahVelocity-v0": "seqrl.envs.builtin.half_cheetah:make_half_cheetah_velocity",
     "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_runner:MazeRunner",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecall",

@@ -18,16 +18,15 @@ from seqrl.algo.checkpoint import (
     TrainingState,
     algo_name_from_checkpoint,
     config_from_checkpoint,
-    find_checkpoint,
     load_algo,
     policy_from_checkpoint,
     read_checkpoint,
     resolve_device,
     save_checkpoint,
-    write_pointer,
 )
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import config_factory
+from seqrl.core.checkpoint_card import find_checkpoint, write_pointer
 from seqrl.core.errors import CheckpointError, ConfigError, RegistryError, SeqrlError
 
 OBSERVATIONS, ACTIONS = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Discrete(4)

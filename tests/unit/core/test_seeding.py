@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import seqrl
-from seqrl.core.seeding import generator, integer_seed, seed_everything, seed_sequence
+from seqrl.core.generators import seed_everything
+from seqrl.core.seeding import generator, integer_seed, seed_sequence
 
 
 def draws(*path, seed=0):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from seqrl.training.loggers import JsonlLogger, TensorBoardLogger, read_metrics
+from seqrl.reports.series import read_metrics
+from seqrl.training.loggers import JsonlLogger, TensorBoardLogger
 
 
 @pytest.fixture

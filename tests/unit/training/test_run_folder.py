@@ -6,8 +6,9 @@ import re
 import pytest
 
 from seqrl.configs import config_factory
+from seqrl.configs.differences import differences
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
-from seqrl.training.run_folder import RunFolder, default_name, differences, last_checkpoint
+from seqrl.training.run_folder import RunFolder, default_name, last_checkpoint
 
 
 def _config(**values):

@@ -1,0 +1,110 @@
+"""A checkpoint as its JSON files tell it: found, read and verified without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqrl.core.errors import CheckpointError, format_problem
+from seqrl.core.files import sha256_of, write_atomic
+from seqrl.core.strict_json import parse_json, unsealed
+
+FORMAT_VERSION = 1
+CARD = "card.json"
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class CheckpointCard:
+    """A checkpoint's folder, and what its card says."""
+
+    path: Path
+    card: dict[str, Any]
+
+    def json(self, name: str) -> Any:
+        """Return the content of a JSON file of the checkpoint."""
+        try:
+            return parse_json((self.path / name).read_bytes())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.path / name}: not readable ({error})") from error
+
+    def json_object(self, name: str) -> dict[str, Any]:
+        """Return the content of a JSON file of the checkpoint that has to be an object."""
+        value = self.json(name)
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{self.path / name}: must be a JSON object, got {str(value)[:60]}")
+        return value
+
+
+def write_pointer(path: Path, name: str) -> None:
+    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it."""
+    write_atomic(path, name + "\n")
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Return the checkpoint folder that ``path`` means.
+
+    Legal are a checkpoint folder, a pointer file such as ``RUN/checkpoints/last``, a run's folder (its last
+    checkpoint), and ``RUN/last`` or ``RUN/best_success`` for short.
+
+    Raises:
+        CheckpointError: If there is none.
+    """
+    path = Path(path)
+    run_folder = path / "checkpoints" if (path / "checkpoints").is_dir() else None
+    for candidate in (path, run_folder and run_folder / "last", path.parent / "checkpoints" / path.name):
+        if candidate is None:
+            continue
+        if (candidate / CARD).is_file():
+            return candidate
+        if candidate.is_file():
+            return _follow(candidate)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is not a checkpoint: it has no {CARD}, and no folder 'checkpoints'")
+    near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+    raise CheckpointError(
+        f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}"
+    )
+
+
+def _follow(pointer: Path) -> Path:
+    try:
+        name = pointer.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{pointer} is not a checkpoint pointer ({error})") from error
+    target = pointer.parent / name
+    if not name or len(name) > 200 or name in (".", "..") or Path(name).name != name or not (target / CARD).is_file():
+        raise CheckpointError(f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}")
+    return target
+
+
+def read_card(path: str | Path) -> CheckpointCard:
+    """Find a checkpoint, verify its files, and return its card.
+
+    Raises:
+        CheckpointError: If a file is missing or altered, or the format is another one.
+    """
+    folder = find_checkpoint(path)
+    card = CheckpointCard(folder, {}).json_object(CARD)
+    if (version := card.get("format_version")) != FORMAT_VERSION:
+        raise CheckpointError(f"{folder / CARD}: {format_problem('checkpoint format', version, FORMAT_VERSION)}")
+    try:
+        card = unsealed(card)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CARD}: {error}") from error
+    files = card.get("files")
+    needed = {"config.json", "spaces.json", MODEL}
+    if not isinstance(files, dict) or not needed <= files.keys():
+        raise CheckpointError(f"{folder / CARD}: does not list {', '.join(sorted(needed))}")
+    if not isinstance(card.get("algo_name"), str):
+        raise CheckpointError(f"{folder / CARD}: does not name its algorithm")
+    for name, expected in files.items():
+        file = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CheckpointError(f"{folder / CARD}: lists {name!r}, which is not in the checkpoint")
+        if not file.is_file():
+            raise CheckpointError(f"{folder}: the file {name} is missing")
+        if sha256_of(file) != expected:
+            raise CheckpointError(f"{folder}: the file {name} is not the one that was saved (its checksum differs)")
+    return CheckpointCard(folder, card)

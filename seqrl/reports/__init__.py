@@ -1,0 +1,1 @@
+"""What is read from finished runs and told of them: statistics, pictures, pages. No torch."""

@@ -1,0 +1,298 @@
+"""What ``seqrl compare`` finds out: scores of methods by task, their statistics, and what a reader has to be told."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from seqrl.core.errors import ConfigError, DataError, did_you_mean
+from seqrl.core.seeding import generator
+from seqrl.reports import statistics
+from seqrl.reports.runs import Method, Run, task_names
+from seqrl.reports.series import Axis
+from seqrl.reports.statistics import Estimate
+
+logger = logging.getLogger(__name__)
+
+FEWEST_SEEDS = 3
+NUM_THRESHOLDS = 101
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How methods are compared.
+
+    Attributes:
+        metric: Which one; more is better.
+        x: Axis of the curves.
+        at: Take the last evaluation up to here instead of the last one.
+        ranges: Task -> what counts as 0 and as 1; the task ``""`` stands for all others.
+        target: Of the optimality gap; None leaves it out.
+        num_resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+    """
+
+    metric: str
+    x: Axis
+    at: float | None = None
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    target: float | None = None
+    num_resamples: int = 10_000
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one run has reached on one task.
+
+    Attributes:
+        run: The run's folder.
+        seed: Its seed.
+        task: Name of the task.
+        x: Where on the axis it was evaluated.
+        value: The score, scaled to the task's range if there is one.
+        curve: ``(N, 2)`` all evaluations up to there, scaled likewise.
+    """
+
+    run: str
+    seed: int
+    task: str
+    x: float
+    value: float
+    curve: np.ndarray
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What is known of one method; arrays hold (estimate, low, high) in their last axis.
+
+    Attributes:
+        name: The method.
+        scores: Of every run and task.
+        aggregates: Statistic -> over all tasks.
+        by_task: Task -> mean over runs.
+        profile: ``(thresholds, 3)`` share of runs above each threshold.
+        places: ``(P,)`` where the curve is known.
+        curve: ``(P, 3)`` interquartile mean there.
+    """
+
+    name: str
+    scores: Sequence[Score]
+    aggregates: Mapping[str, Estimate]
+    by_task: Mapping[str, Estimate]
+    profile: np.ndarray
+    places: np.ndarray
+    curve: np.ndarray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that was found out.
+
+    Attributes:
+        options: How.
+        tasks: Which every method has.
+        methods: By name.
+        improvement: (method, other) -> probability that the first beats the second.
+        thresholds: Of the profiles.
+    """
+
+    options: Options
+    tasks: Sequence[str]
+    methods: Sequence[MethodResult]
+    improvement: Mapping[tuple[str, str], Estimate]
+    thresholds: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "metric": self.options.metric,
+            "x": self.options.x.key,
+            "at": self.options.at,
+            "ranges": {task: list(limits) for task, limits in self.options.ranges.items()},
+            "target": self.options.target,
+            "resamples": self.options.num_resamples,
+            "seed": self.options.seed,
+            "tasks": list(self.tasks),
+            "methods": {m.name: _method_json(m) for m in self.methods},
+            "improvement": [{"better": x, "worse": y, **asdict(e)} for (x, y), e in self.improvement.items()],
+            "thresholds": self.thresholds.tolist(),
+        }
+
+
+def _method_json(method: MethodResult) -> dict[str, Any]:
+    return {
+        "runs": [{k: v for k, v in vars(s).items() if k != "curve"} for s in method.scores],
+        "aggregates": {name: asdict(e) for name, e in method.aggregates.items()},
+        "mean_by_task": {name: asdict(e) for name, e in method.by_task.items()},
+        "profile": method.profile.tolist(),
+        "curve": {"x": method.places.tolist(), "iqm": method.curve.tolist()},
+    }
+
+
+def compare(methods: Sequence[Method], options: Options) -> Comparison:
+    """Return the statistics of methods on the tasks that all of them have; warns of what a reader has to know.
+
+    Raises:
+        DataError: If no run has the metric, or no task is common to all methods.
+    """
+    scores = scores_of(methods, options)
+    tasks = _common_tasks(scores)
+    scores = {name: [s for s in found if s.task in tasks] for name, found in scores.items()}
+    _warn(scores, tasks, options)
+    values = np.array([s.value for found in scores.values() for s in found])
+    low, high = float(values.min()), float(values.max())
+    margin = 0.02 * ((high - low) or 1.0)
+    thresholds = np.linspace(low - margin, high + margin, NUM_THRESHOLDS)
+    results = [_result(name, found, tasks, thresholds, options) for name, found in scores.items()]
+    groups = {name: [_values(found, task) for task in tasks] for name, found in scores.items()}
+    names = list(groups)
+    improvement = {
+        (x, y): statistics.estimate_improvement(
+            groups[x], groups[y], options.num_resamples, generator(options.seed, "improvement", x, y)
+        )
+        for i, x in enumerate(names)
+        for y in names[i + 1 :]
+    }
+    return Comparison(options, tasks, results, improvement, thresholds)
+
+
+def _result(
+    name: str, scores: Sequence[Score], tasks: Sequence[str], thresholds: np.ndarray, options: Options
+) -> MethodResult:
+    groups = [_values(scores, task) for task in tasks]
+    num = options.num_resamples
+    aggregates: dict[str, statistics.Statistic] = {
+        "iqm": statistics.interquartile_mean,
+        "mean": statistics.mean,
+        "median": statistics.median,
+    }
+    if options.target is not None:
+        aggregates["optimality_gap"] = functools.partial(statistics.optimality_gap, target=options.target)
+    curves = [s.curve for s in scores]
+    places = statistics.common_places(curves)
+    curve = np.empty((0, 3))
+    if len(places):
+        by_task = [statistics.interpolated([s.curve for s in scores if s.task == t], places) for t in tasks]
+        curve = statistics.estimate_curve(by_task, num, generator(options.seed, "curve", name))
+
+    def estimated(where: Sequence[np.ndarray], statistic: statistics.Statistic) -> Estimate:
+        return statistics.estimate(where, statistic, num, generator(options.seed, "runs", name))
+
+    return MethodResult(
+        name=name,
+        scores=scores,
+        aggregates={key: estimated(groups, statistic) for key, statistic in aggregates.items()},
+        by_task={t: estimated([g], statistics.mean) for t, g in zip(tasks, groups, strict=True)},
+        profile=statistics.estimate_profile(groups, thresholds, num, generator(options.seed, "profile", name)),
+        places=places,
+        curve=curve,
+    )
+
+
+def _values(scores: Sequence[Score], task: str) -> np.ndarray:
+    return np.array([s.value for s in scores if s.task == task])
+
+
+# --------------------------------------------------------------------------------------------- scores
+def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Score]]:
+    """Return method -> score of every run and task; a run of several tasks has a score for each.
+
+    Raises:
+        DataError: If no run has the metric.
+        ConfigError: If a range was given for a task that there is not.
+    """
+    runs = [run for method in methods for run in method.runs]
+    names = dict(zip((id(run) for run in runs), task_names(runs), strict=True))
+    keys = {id(run): _keys(run, options.metric, names[id(run)]) for run in runs}
+    known = {task for own in keys.values() for task in own}
+    for task in options.ranges:
+        if task and task not in known:
+            raise ConfigError(f"--range {task}=...: no such task{did_you_mean(task, known)}; {_listed(known)}")
+    out: dict[str, list[Score]] = {}
+    for method in methods:
+        for run in method.runs:
+            found = [_score(run, task, key, options) for task, key in keys[id(run)].items()]
+            if not any(found):
+                logger.warning("%s is left out: it has no %s%s", run.path, options.metric, _up_to(options))
+            out.setdefault(method.name, []).extend(s for s in found if s is not None)
+    if missing := [name for name, found in out.items() if not found]:
+        have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
+        raise DataError(
+            f"no run of {', '.join(missing)} has {options.metric!r}{_up_to(options)}"
+            f"{did_you_mean(options.metric, have)}; evaluations have {', '.join(have[:12]) or 'nothing'}"
+        )
+    return out
+
+
+def _keys(run: Run, metric: str, name: str) -> dict[str, str]:
+    """Return task -> key of the metric; with several tasks in one run, the keys of each."""
+    group, _, leaf = metric.partition("/")
+    inner = {k for row in run.rows for k in row if k.startswith(f"{group}/") and k.endswith(f"/{leaf}")} - {metric}
+    if not inner:
+        return {name: metric}
+    full = {k[len(group) + 1 : -len(leaf) - 1]: k for k in sorted(inner)}
+    short = {task.split("/")[-1]: k for task, k in full.items()}
+    return short if len(short) == len(full) else full
+
+
+def _score(run: Run, task: str, key: str, options: Options) -> Score | None:
+    curve = run.points(key, options.x)
+    if options.at is not None:
+        curve = curve[curve[:, 0] <= options.at]
+    if not len(curve):
+        return None
+    if limits := options.ranges.get(task, options.ranges.get("")):
+        curve = np.column_stack([curve[:, 0], (curve[:, 1] - limits[0]) / (limits[1] - limits[0])])
+    return Score(str(run.path), run.seed, task, float(curve[-1, 0]), float(curve[-1, 1]), curve)
+
+
+def _up_to(options: Options) -> str:
+    return "" if options.at is None else f" up to {options.at:g} {options.x.label}"
+
+
+def _listed(names: set[str]) -> str:
+    return "tasks: " + ", ".join(sorted(names))
+
+
+def _common_tasks(scores: Mapping[str, Sequence[Score]]) -> list[str]:
+    """Return the tasks that every method has.
+
+    Raises:
+        DataError: If there is none.
+    """
+    by_method = {name: {s.task for s in found} for name, found in scores.items()}
+    common = set.intersection(*by_method.values())
+    if not common:
+        own = "; ".join(f"{name}: {', '.join(sorted(tasks))}" for name, tasks in by_method.items())
+        raise DataError(f"no task is common to all methods ({own})")
+    if dropped := sorted(set.union(*by_method.values()) - common):
+        logger.warning("left out, because not every method has it: %s", ", ".join(dropped))
+    return sorted(common)
+
+
+def _warn(scores: Mapping[str, Sequence[Score]], tasks: Sequence[str], options: Options) -> None:
+    for name, found in scores.items():
+        seeds = {task: sorted(s.seed for s in found if s.task == task) for task in tasks}
+        if (fewest := min(map(len, seeds.values()))) < FEWEST_SEEDS:
+            logger.warning(
+                "%s has %d run%s of a task: an interval over fewer than %d seeds says little",
+                name, fewest, "" if fewest == 1 else "s", FEWEST_SEEDS,
+            )  # fmt: skip
+        if repeated := [task for task, own in seeds.items() if len(set(own)) < len(own)]:
+            logger.warning("%s has runs of one seed twice (%s): they are no independent runs", name, repeated[0])
+    ends = [s.x for found in scores.values() for s in found]
+    if max(ends) > 1.05 * min(ends):
+        logger.warning(
+            "runs were last evaluated at %g to %g %s; --at X compares them at one place",
+            min(ends), max(ends), options.x.label,
+        )  # fmt: skip
+    unscaled = [t for t in tasks if t not in options.ranges and "" not in options.ranges]
+    if len(tasks) > 1 and unscaled and not options.metric.endswith("success_mean"):
+        logger.warning("scores of several tasks are pooled as they are; --range TASK=LOW,HIGH brings them to one scale")

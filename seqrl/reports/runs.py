@@ -1,0 +1,218 @@
+"""Runs that are there: found, read, and grouped into methods whose runs differ in task and seed only."""
+
+from __future__ import annotations
+
+import copy
+import glob
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqrl.configs.differences import differences, with_defaults
+from seqrl.core.checkpoint_card import CheckpointCard, find_checkpoint
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from seqrl.reports.series import Axis, Rows, merged, points_of, read_metrics
+
+MAX_DIFFERENCES = 3
+_NOT_THE_METHOD = ("experiment", "plugins", "env", "format_version")
+_NOT_THE_TRAINING = ("seed", "device", "num_threads", "prefetch_batches")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder.
+
+    Attributes:
+        path: The folder.
+        config: Its run file, with the defaults of this version.
+        rows: Lines of ``metrics.jsonl``.
+        env_id: Environment, or the name of the data where there is none.
+        env_kwargs: Its arguments.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    rows: Rows
+    env_id: str
+    env_kwargs: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed of training."""
+        return int(self.config.get("train", {}).get("seed", 0))
+
+    def points(self, key: str, x: Axis) -> np.ndarray:
+        """Return the finite points ``(N, 2)`` of a metric, one per place, in the order of the axis."""
+        points = merged(points_of(self.rows, key, x))[:, :2]
+        known: np.ndarray = points[np.isfinite(points).all(1)]
+        return known
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run that has logged something."""
+    return (path / "config.json").is_file() and (path / "metrics.jsonl").is_file()
+
+
+def find_runs(path: str | Path) -> list[Path]:
+    """Return the run that a folder is, or all runs in it and below, in the order of their names.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    path = Path(path)
+    if is_run(path):
+        return [path]
+    found = sorted(file.parent for file in path.rglob("metrics.jsonl") if is_run(file.parent))
+    if found:
+        return found
+    if not path.exists():
+        near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise ConfigError(f"{path} does not exist{did_you_mean(path.name, near)}")
+    raise ConfigError(f"{path} is not a run, and holds none (a run has config.json and metrics.jsonl)")
+
+
+def read_run(path: Path) -> Run:
+    """Return a run as its files say it.
+
+    Raises:
+        DataError: If its config is not a JSON object.
+    """
+    file = path / "config.json"
+    try:
+        config = with_defaults(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: not readable ({error})") from error
+    if not isinstance(config, dict) or not isinstance(config.get("algo_name"), str):
+        raise DataError(f"{file}: is not the config of a run")
+    env_id, env_kwargs = _environment(path, config)
+    return Run(path, config, read_metrics(path / "metrics.jsonl"), env_id, env_kwargs)
+
+
+def _environment(path: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the environment of a run, from its config or else from its last checkpoint; the data's name if none."""
+    env = config.get("env", {})
+    data: dict[str, Any] = (config.get("train", {}).get("data") or [{}])[0]
+    if env_id := env.get("id") or data.get("scripted"):
+        own = {} if env.get("id") else data.get("env_kwargs")
+        return str(env_id), {**(own or {}), **env.get("kwargs", {})}
+    try:
+        recorded = CheckpointCard(find_checkpoint(path), {}).json_object("card.json").get("env") or {}
+    except CheckpointError:
+        recorded = {}
+    if recorded.get("id"):
+        return str(recorded["id"]), {**recorded.get("kwargs", {}), **env.get("kwargs", {})}
+    return Path(str(data.get("path") or "unknown")).stem, {}
+
+
+# -------------------------------------------------------------------------------------------- methods
+@dataclass(frozen=True)
+class Method:
+    """Runs that differ in task and seed only, or that a person has put under one name."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+def group_runs(arguments: Sequence[str]) -> list[Method]:
+    """Return the methods that the arguments of a command name.
+
+    Args:
+        arguments: Folders of runs, or folders that hold runs, which are grouped by their configs; ``NAME=GLOB`` puts
+            all runs that it finds under one name.
+
+    Raises:
+        ConfigError: If an argument finds no run, or finds one that another name has already.
+    """
+    named: dict[str, list[Run]] = {}
+    loose: list[Run] = []
+    seen: dict[Path, str] = {}
+    for argument in arguments:
+        label, pattern = _split_label(argument)
+        paths = [p for match in _matches(pattern) for p in find_runs(match)]
+        for path in dict.fromkeys(paths):
+            before = seen.setdefault(path.resolve(), label)
+            if before != label:
+                raise ConfigError(f"{path} belongs to {before or 'no label'!r} already, and {argument} names it again")
+            group = named.setdefault(label, []) if label else loose
+            if all(run.path.resolve() != path.resolve() for run in group):
+                group.append(read_run(path))
+    methods = [Method(name, runs) for name, runs in named.items()]
+    return methods + _grouped(loose, taken=set(named))
+
+
+def _split_label(argument: str) -> tuple[str, str]:
+    label, equals, pattern = argument.partition("=")
+    return (label, pattern) if equals and not Path(argument).exists() else ("", argument)
+
+
+def _matches(pattern: str) -> list[str]:
+    """Return what a pattern finds, or the pattern itself if it finds nothing, so that an error can name it."""
+    found = sorted(glob.glob(pattern, recursive=True))
+    return [name for name in found if Path(name).is_dir()] or found or [pattern]  # logs lie beside runs
+
+
+def _grouped(runs: Sequence[Run], taken: set[str]) -> list[Method]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(method_of(run), sort_keys=True), []).append(run)
+    names = method_names([method_of(group[0]) for group in groups.values()], taken)
+    return [Method(name, group) for name, group in zip(names, groups.values(), strict=True)]
+
+
+def method_of(run: Run) -> dict[str, Any]:
+    """Return what of a run's config makes the method: all but seed, task, folder, logging and device."""
+    config = copy.deepcopy({k: v for k, v in run.config.items() if k not in _NOT_THE_METHOD})
+    train = config.get("train", {})
+    for key in _NOT_THE_TRAINING:
+        train.pop(key, None)
+    for source in train.get("data") or []:
+        source.pop("name", None)
+        if source.get("scripted") == run.env_id:
+            source["scripted"] = True
+            source.pop("env_kwargs", None)
+    (config.get("collect", {}).get("replay") or {}).pop("path", None)
+    return config
+
+
+def method_names(configs: Sequence[Mapping[str, Any]], taken: set[str] | None = None) -> list[str]:
+    """Return a name for each method: algorithm and memory, and the settings in which those of one name differ."""
+    bases = [_base_name(config) for config in configs]
+    names = []
+    for i, base in enumerate(bases):
+        rivals = [c for j, c in enumerate(configs) if bases[j] == base and j != i]
+        paths = sorted({path for rival in rivals for path, _, _ in differences(dict(configs[i]), dict(rival))})
+        if len(paths) > MAX_DIFFERENCES:
+            names.append(f"{base} {1 + bases[:i].count(base)}")
+        else:
+            settings = [f"{path.split('.')[-1]}={_value(configs[i], path)}" for path in paths]
+            names.append(" ".join([base, ", ".join(settings)]).strip())
+    return [f"{name} (config)" if name in (taken or ()) else name for name in names]
+
+
+def _base_name(config: Mapping[str, Any]) -> str:
+    memory = (config.get("algo", {}).get("sequence_encoder") or {}).get("type")
+    return f"{config.get('algo_name', 'unknown')} {memory or ''}".strip()
+
+
+def _value(config: Any, path: str) -> str:
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+    text = json.dumps(config)
+    return text if len(text) <= 24 else f"{text[:21]}..."
+
+
+# ---------------------------------------------------------------------------------------------- tasks
+def task_names(runs: Sequence[Run]) -> list[str]:
+    """Return a task for each run: the last part of the environment's id, and the arguments in which tasks differ."""
+    names = []
+    for run in runs:
+        others = [r.env_kwargs for r in runs if r.env_id == run.env_id]
+        keys = sorted({k for kwargs in others for k in (kwargs.keys() | run.env_kwargs.keys())})
+        told = [k for k in keys if any(kwargs.get(k) != run.env_kwargs.get(k) for kwargs in others)]
+        short = run.env_id.split(":")[-1].split("/")[-1]
+        names.append(" ".join([short, *(f"{k}={json.dumps(run.env_kwargs.get(k))}" for k in told)]))
+    return names

@@ -1,0 +1,1 @@
+"""Policies in environments: rollouts, evaluation, deployment, films, probes."""

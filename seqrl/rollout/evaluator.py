@@ -1,0 +1,159 @@
+"""Evaluation: fixed episodes, own generators, no influence on training."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from seqrl.algo.algo import Algo
+from seqrl.configs.sections.run import EvaluationSection
+from seqrl.core.errors import EnvError
+from seqrl.core.seeding import integer_seed
+from seqrl.envs.metrics import Episode
+from seqrl.envs.vector import BatchedEnv
+from seqrl.reports.statistics import bottom_quintile, iqm_interval, mean_interval, wilson_interval
+from seqrl.rollout.rollouts import AlgoPolicy, OnStep, evaluate_episodes
+
+
+class Evaluator:
+    """Rolls the policy out in its own environments, which live as long as the evaluator.
+
+    Args:
+        section: How many episodes, over how many environments.
+        build: Makes that many parallel environments.
+        seed: The run's seed.
+        least: Fewest parallel environments, so that every task has one.
+    """
+
+    def __init__(
+        self, section: EvaluationSection, build: Callable[[int], BatchedEnv], seed: int, *, least: int = 1
+    ) -> None:
+        self._section = section
+        self._build = build
+        self._seed = seed
+        self._num_envs = max(min(section.num_envs, section.episodes), least)
+        self._env: BatchedEnv | None = None
+
+    @property
+    def env(self) -> BatchedEnv:
+        """The environments, made on first use and again after :meth:`close`."""
+        if self._env is None:
+            self._env = self._build(self._num_envs)
+        return self._env
+
+    def evaluate(
+        self,
+        algo: Algo,
+        epoch: int,
+        *,
+        episodes: int | None = None,
+        max_steps: int | None = None,
+        on_step: OnStep | None = None,
+    ) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the policy as it is after ``epoch`` epochs.
+
+        Args:
+            algo: The policy.
+            epoch: With the seed it decides the episodes.
+            episodes: How many; None takes ``section.episodes``, or all that end within ``max_steps`` if that is given.
+            max_steps: Stop after so many steps of each environment; None takes ``section.max_steps_per_env``.
+            on_step: See :func:`seqrl.rollout.rollouts.evaluate_episodes`.
+
+        Raises:
+            EnvError: If no episode ended.
+        """
+        if episodes is None and max_steps is None:
+            episodes, max_steps = self._section.episodes, self._section.max_steps_per_env
+        begin = time.perf_counter()
+        with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):
+            policy = AlgoPolicy(algo, self.env.num_envs, deterministic=self._section.deterministic)
+            seed = integer_seed(self._seed, "eval", "env", epoch)
+            ended = evaluate_episodes(self.env, policy, episodes, seed=seed, max_steps=max_steps, on_step=on_step)
+        if not ended:
+            raise EnvError(
+                f"no episode ended within {max_steps} steps of each environment; allow more, or count episodes"
+            )
+        metrics = summarize_episodes(ended)
+        metrics["time/evaluation_s"] = time.perf_counter() - begin
+        return metrics, ended
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+@contextmanager
+def evaluation_mode(algo: Algo | None, seed: int) -> Iterator[None]:
+    """Switch to evaluation with a generator of its own, and restore both afterwards; without an algo, do nothing."""
+    if algo is None:
+        yield
+        return
+    training = algo.nets.training
+    devices = [algo.device] if algo.device.type == "cuda" else []
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002  (an environment may draw from it)
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        algo.set_eval()
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            if training:
+                algo.set_train()
+
+
+def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dict[str, float]:
+    """Return ``group/name`` -> number for the episodes of one evaluation.
+
+    With several environment names, each has its own group, and the plain names hold the means over names.
+
+    Raises:
+        ValueError: If there is no episode.
+    """
+    if not episodes:
+        raise ValueError("no episode was finished")
+    by_name: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        by_name.setdefault(episode.env_name, []).append(episode)
+    parts = {name: _summary(group) for name, group in sorted(by_name.items())}
+    if len(parts) == 1:
+        (overall,) = parts.values()
+        return {f"{prefix}/{k}": v for k, v in overall.items()}
+    keys = [k for k in dict.fromkeys(k for part in parts.values() for k in part) if not k.endswith(("_low", "_high"))]
+    overall = {k: float(np.mean([part[k] for part in parts.values() if k in part])) for k in keys}
+    overall["episodes"] = float(len(episodes))
+    each = {f"{prefix}/{name}/{k}": v for name, part in parts.items() for k, v in part.items()}
+    return {f"{prefix}/{k}": v for k, v in overall.items()} | each
+
+
+def _summary(episodes: Sequence[Episode]) -> dict[str, float]:
+    returns = np.array([e.total_reward for e in episodes])
+    mean, middle = mean_interval(returns), iqm_interval(returns)
+    out = {
+        "return_mean": mean.value,
+        "return_mean_low": mean.low,
+        "return_mean_high": mean.high,
+        "return_iqm": middle.value,
+        "return_iqm_low": middle.low,
+        "return_iqm_high": middle.high,
+        "return_bottom_quintile": bottom_quintile(returns),
+        "length_mean": float(np.mean([e.length for e in episodes])),
+        "episodes": float(len(episodes)),
+    }
+    known = [e.success for e in episodes if e.success is not None]
+    if known:
+        share = wilson_interval(sum(known), len(known))
+        out |= {"success_mean": share.value, "success_mean_low": share.low, "success_mean_high": share.high}
+    for key in sorted({k for e in episodes for k in e.log}):
+        out[key] = float(np.mean([e.log[key] for e in episodes if key in e.log]))
+    return out

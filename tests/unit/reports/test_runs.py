@@ -1,0 +1,91 @@
+"""Runs are found, and grouped into methods that differ in more than seed and task."""
+
+import json
+
+import pytest
+
+from seqrl.configs import config_factory
+from seqrl.core.errors import ConfigError, DataError
+from seqrl.reports.runs import find_runs, group_runs, method_names, read_run, task_names
+
+
+def make_run(folder, *, seed=0, memory="gru", env="CartPole-v1", kwargs=None, rows=(), **settings):
+    values = {"train": {"seed": seed}, "env": {"id": env, "kwargs": kwargs or {}}}
+    values["algo"] = {"sequence_encoder": {"type": memory}, **settings}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config_factory("bc", values).to_json()))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_runs_below_a_folder_are_found_but_not_their_insides(tmp_path):
+    made = [make_run(tmp_path / "a" / f"s{i}") for i in range(2)]
+    (made[0] / "collectors" / "0").mkdir(parents=True)
+    (made[0] / "collectors" / "0" / "metrics.jsonl").write_text("")
+    assert find_runs(tmp_path) == made
+    assert find_runs(made[1]) == made[1:]
+    with pytest.raises(ConfigError, match=r"ss0 does not exist; did you mean 's0'\?"):
+        find_runs(tmp_path / "a" / "ss0")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds none"):
+        find_runs(tmp_path / "empty")
+
+
+def test_seeds_and_tasks_are_one_method_and_settings_are_another(tmp_path):
+    for seed in range(2):
+        for env in ("CartPole-v1", "Acrobot-v1"):
+            make_run(tmp_path / f"g{seed}{env}", seed=seed, env=env)
+        make_run(tmp_path / f"m{seed}", seed=seed, memory="mamba")
+    methods = group_runs([str(tmp_path)])
+    assert [(m.name, len(m.runs)) for m in methods] == [("bc gru", 4), ("bc mamba", 2)]
+    assert {run.seed for run in methods[0].runs} == {0, 1}
+
+
+def test_data_of_the_runs_own_task_is_no_setting(tmp_path):
+    for i, name in enumerate(("seqrl/TMazePassive-v0", "seqrl/TMazeActive-v0")):
+        values = {"train": {"data": [{"scripted": name, "env_kwargs": {"corridor_length": i + 2}}]}}
+        make_run(tmp_path / str(i))
+        (tmp_path / str(i) / "config.json").write_text(json.dumps(config_factory("bc", values).to_json()))
+    (method,) = group_runs([str(tmp_path)])
+    assert task_names(method.runs) == ["TMazePassive-v0", "TMazeActive-v0"]
+    assert method.runs[0].env_kwargs == {"corridor_length": 2}
+
+
+def test_methods_of_one_name_tell_in_what_they_differ(tmp_path):
+    make_run(tmp_path / "a", optimizer={"learning_rate": 0.001})
+    make_run(tmp_path / "b", optimizer={"learning_rate": 0.01})
+    assert [m.name for m in group_runs([str(tmp_path)])] == ["bc gru learning_rate=0.001", "bc gru learning_rate=0.01"]
+    many = [{"algo_name": "x", **dict.fromkeys("abcd", i)} for i in range(2)]
+    assert method_names(many) == ["x 1", "x 2"]
+
+
+def test_a_label_takes_what_its_pattern_finds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for memory in ("gru", "mamba"):
+        make_run(tmp_path / f"{memory}0", memory=memory)
+    (tmp_path / "g0.log").write_text("what g0 said, beside the runs")
+    mine, other = group_runs(["mine=g*", "mamba0"])
+    assert [run.path.name for run in mine.runs] == ["gru0"]
+    assert (mine.name, other.name) == ("mine", "bc mamba")
+    with pytest.raises(ConfigError, match="belongs to 'mine' already"):
+        group_runs(["mine=g*", "."])
+    with pytest.raises(ConfigError, match="nothing"):
+        group_runs(["mine=nothing*"])
+    assert len(group_runs(["gru0", "./gru0"])[0].runs) == 1
+
+
+def test_tasks_are_named_by_what_tells_them_apart(tmp_path):
+    kwargs = [{"size": 3, "x": 1}, {"size": 5, "x": 1}]
+    runs = [read_run(make_run(tmp_path / str(i), env="seqrl/Maze-v0", kwargs=k)) for i, k in enumerate(kwargs)]
+    runs.append(read_run(make_run(tmp_path / "c", env="my_module:Other-v0")))
+    assert task_names(runs) == ["Maze-v0 size=3", "Maze-v0 size=5", "Other-v0"]
+
+
+def test_a_damaged_config_is_named(tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(DataError, match=r"a.config\.json: is not the config of a run"):
+        read_run(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(DataError, match="not readable"):
+        read_run(folder)

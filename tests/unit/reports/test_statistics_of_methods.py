@@ -1,0 +1,171 @@
+"""Statistics over runs and tasks against scipy and rliable's published definitions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from seqrl.reports import statistics as comparison
+from seqrl.reports.statistics import (
+    common_places,
+    estimate,
+    estimate_curve,
+    estimate_improvement,
+    estimate_profile,
+    improvement,
+    interpolated,
+    interquartile_mean,
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    share_above,
+)
+
+REFERENCE = {
+    "iqm": (0.426896, 0.316577, 0.569253),
+    "mean": (0.382504, 0.181824, 0.572166),
+    "median": (0.320328, 0.174556, 0.565928),
+    "gap": (0.627629, 0.445139, 0.821423),
+    "improvement": (0.640000, 0.426667, 0.840000),
+}
+"""rliable 1.2.0, get_interval_estimates(..., reps=50000), of the scores below: (estimate, low, high)."""
+
+
+def scores(seed=0, runs=(5, 5, 5), shift=0.0):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(0.3 + 0.2 * task + shift, 0.5, n) for task, n in enumerate(runs)]
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+def test_iqm_is_scipys_trimmed_mean_over_runs_and_tasks():
+    groups = scores(runs=(4, 4, 4))
+    assert interquartile_mean(groups) == pytest.approx(stats.trim_mean(np.concatenate(groups), 0.25), rel=1e-12)
+    assert interquartile_mean(scores()) == pytest.approx(iqm(np.concatenate(scores())), rel=1e-12)
+
+
+def test_tasks_weigh_the_same_whatever_their_number_of_runs():
+    few, many = np.array([5.0, 6.0]), np.array([1.0, 2.0])
+    for statistic in (interquartile_mean, mean, median):
+        assert statistic([few, many]) == pytest.approx(statistic([few, np.tile(many, 5)]), rel=1e-12)
+    assert interquartile_mean([few, many]) != pytest.approx(iqm(np.concatenate([few, np.tile(many, 5)])))
+
+
+def test_median_is_over_tasks_and_not_over_runs():
+    assert median([np.array([0.0, 0.0, 9.0]), np.array([1.0]), np.array([2.0])]) == 2.0
+    assert median([np.array([0.0, 0.0, 9.0])]) == 3.0
+
+
+def test_the_gap_counts_what_exceeds_the_target_as_the_target():
+    assert optimality_gap([np.array([0.5, 2.0]), np.array([1.0, 1.0])], 1.0) == pytest.approx(0.125)
+
+
+def test_improvement_is_mann_whitneys_u_over_the_pairs():
+    x, y = [np.array([1.0, 2.0, 2.0, 5.0])], [np.array([2.0, 0.0, 5.0])]
+    assert improvement(x, y) == pytest.approx(stats.mannwhitneyu(x[0], y[0]).statistic / 12, rel=1e-12)
+    x, y = scores(1), scores(2, runs=(3, 7, 4))
+    by_task = [stats.mannwhitneyu(a, b).statistic / (len(a) * len(b)) for a, b in zip(x, y, strict=True)]
+    assert improvement(x, y) == pytest.approx(np.mean(by_task), rel=1e-12)
+    assert improvement(x, y) + improvement(y, x) == pytest.approx(1.0)
+
+
+def test_resamples_give_what_each_gives_alone():
+    groups, others = scores(), scores(3, runs=(2, 3, 4))
+    stacked = [np.stack([g, g[::-1] + 1.0]) for g in groups]
+    second = [g[::-1] + 1.0 for g in groups]
+    for statistic in (interquartile_mean, mean, median, lambda g: optimality_gap(g, 1.0), lambda g: share_above(g, 0)):
+        np.testing.assert_allclose(statistic(stacked), [statistic(groups), statistic(second)])
+    paired = [np.stack([g, g]) for g in others]
+    np.testing.assert_allclose(improvement(stacked, paired), [improvement(groups, others), improvement(second, others)])
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic", "runs"),
+    [
+        ("iqm", interquartile_mean, 8),  # of 5 runs on 3 tasks rliable cuts off 3 at each end, and not 3.75
+        ("mean", mean, 5),
+        ("median", median, 5),
+        ("gap", lambda g: optimality_gap(g, 1.0), 5),
+    ],
+)
+def test_intervals_are_those_of_rliable(name, statistic, runs):
+    value, low, high = REFERENCE[name]
+    got = estimate(scores(runs=(runs,) * 3), statistic, 20_000, rng())
+    assert got.value == pytest.approx(value, abs=1e-5)
+    assert (got.low, got.high) == pytest.approx((low, high), abs=0.01)
+
+
+def test_interval_of_improvement_is_that_of_rliable():
+    value, low, high = REFERENCE["improvement"]
+    got = estimate_improvement(scores(shift=0.3), scores(5), 20_000, rng())
+    assert got.value == pytest.approx(value, abs=1e-5)
+    assert (got.low, got.high) == pytest.approx((low, high), abs=0.015)
+
+
+def test_interval_of_one_task_is_scipys_percentile_bootstrap():
+    values = scores(runs=(12,))[0]
+    got = estimate([values], interquartile_mean, 20_000, rng())
+    theirs = stats.bootstrap(
+        (values,), lambda v, axis: stats.trim_mean(v, 0.25, axis=axis), method="percentile", n_resamples=20_000,
+        rng=np.random.default_rng(2),
+    ).confidence_interval  # fmt: skip
+    assert (got.low, got.high) == pytest.approx(tuple(theirs), abs=0.02)
+
+
+def test_runs_are_resampled_within_their_task():
+    """Tasks that are far apart widen no interval, as every resample has runs of each."""
+    got = estimate([np.zeros(3), np.full(3, 100.0)], mean, 500, rng())
+    assert (got.value, got.low, got.high) == (50.0, 50.0, 50.0)
+
+
+def test_the_generator_decides_the_interval():
+    first, again, other = (estimate(scores(), mean, 200, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert (first.low, first.high) != (other.low, other.high)
+
+
+def test_intervals_cover_the_truth():
+    """Means of ten normal runs of each of two tasks: 95 % nominal; a percentile bootstrap of ten is a little short."""
+    hits = 0
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        got = estimate([draw.normal(0.0, 1.0, 10), draw.normal(2.0, 3.0, 10)], mean, 400, draw)
+        hits += got.low <= 1.0 <= got.high
+    assert 0.87 <= hits / 200 <= 0.98
+
+
+def test_profile_is_that_of_rliable():
+    got = estimate_profile(scores(), np.array([0.0, 0.5, 1.0]), 2000, rng())
+    theirs = np.array([[13, 10, 15], [6, 3, 10], [1, 0, 3]]) / 15
+    np.testing.assert_allclose(got[:, 0], theirs[:, 0])
+    np.testing.assert_allclose(got, theirs, atol=1.01 / 15)  # a percentile of so few values may be the next one
+
+
+def test_profile_is_the_share_of_runs_above():
+    groups = [np.array([0.0, 1.0]), np.array([2.0, 3.0, 4.0])]
+    got = estimate_profile(groups, np.array([-1.0, 0.0, 2.0, 4.0]), 300, rng())
+    np.testing.assert_allclose(got[:, 0], [1.0, 0.75, 1 / 3, 0.0])
+    assert (got[:, 1] <= got[:, 0]).all()
+    assert (got[:, 0] <= got[:, 2]).all()
+    np.testing.assert_array_equal(got[[0, 3], 1], [1.0, 0.0])
+
+
+def test_a_curve_resamples_whole_runs():
+    """The interval at a place is that of the scores there."""
+    curves = [np.random.default_rng(0).normal(size=(6, 3)), np.random.default_rng(1).normal(size=(4, 3))]
+    got = estimate_curve(curves, 1000, rng())
+    for place in range(3):
+        alone = estimate([c[:, place] for c in curves], interquartile_mean, 1000, rng())
+        np.testing.assert_allclose(got[place], [alone.value, alone.low, alone.high])
+
+
+def test_curves_meet_where_all_are_known():
+    a, b = np.array([[0.0, 0.0], [10.0, 10.0]]), np.array([[5.0, 1.0], [8.0, 4.0], [20.0, 0.0]])
+    places = common_places([a, b])
+    np.testing.assert_array_equal(places, [5.0, 8.0, 10.0])
+    np.testing.assert_allclose(interpolated([a, b], places), [[5, 8, 10], [1, 4, 4 - 4 / 6]])
+    assert len(common_places([a[:1], b])) == 0
+    dense = np.column_stack([np.arange(1000.0), np.zeros(1000)])
+    assert len(common_places([dense])) == comparison.MAX_POINTS

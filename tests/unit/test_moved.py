@@ -1,0 +1,27 @@
+"""Old import paths still lead to what they led to, and say where it is now."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from seqrl.moved import MOVED
+
+
+@pytest.mark.parametrize("old", sorted(MOVED))
+def test_an_old_path_warns_and_is_the_new_module(old):
+    sys.modules.pop(old, None)
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now {MOVED[old]}"):
+        assert importlib.import_module(old) is importlib.import_module(MOVED[old])
+
+
+def test_from_imports_work_in_a_fresh_process():
+    code = "from seqrl.training.rollouts import AlgoPolicy; import seqrl.training.spaces as s; print(s.__name__)"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert done.stdout == "seqrl.rollout.agreement\n", done.stderr
+
+
+def test_an_unknown_module_is_still_unknown():
+    with pytest.raises(ModuleNotFoundError, match=r"seqrl\.training\.nothing"):
+        importlib.import_module("seqrl.training.nothing")
