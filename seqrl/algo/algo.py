@@ -18,7 +18,7 @@ from seqrl.algo.trunk import Trunk
 from seqrl.configs import BaseConfig, Section
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import Registry
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
+from seqrl.core.spaces import ACTION_KINDS, GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.core.types import ColumnStats
 from seqrl.models.data_normalizer import DataNormalizer
@@ -53,6 +53,27 @@ class Losses:
     stats: dict[str, Tensor] = field(default_factory=dict)
 
 
+MaskEdit = Callable[[SeqBatch, Tensor, Tensor], Tensor]
+"""From a batch, a loss ``(B, T)`` per transition (detached) and a mask ``(B, T)`` to another mask."""
+
+
+def _same_mask(batch: SeqBatch, loss: Tensor, mask: Tensor) -> Tensor:
+    return mask
+
+
+@dataclass
+class MaskEdits:
+    """Which transitions count in which loss; an experiment may leave some out.
+
+    Attributes:
+        actor: Of the losses of the policy.
+        critic: Of the losses of values.
+    """
+
+    actor: MaskEdit = _same_mask
+    critic: MaskEdit = _same_mask
+
+
 class Algo(ABC):
     """Base of all algorithms: a plain object that holds networks and knows what to do with batches.
 
@@ -65,11 +86,17 @@ class Algo(ABC):
     Attributes:
         nets: All networks; everything that a checkpoint has to hold.
         goal_keys: Observation entries whose goal the policy reads, as the entry ``goal/<key>`` of ``obs``.
+        action_kinds: Kinds of actions that it can take, of :data:`~seqrl.core.spaces.ACTION_KINDS`; the others are
+            refused when it is built.
+        fitted: Metrics that fall when it fits a batch. An actor that maximises values has no total that falls.
+        mask_edits: Which transitions count in the losses.
         needs_next_obs: Whether it bootstraps from the last observation, which some data does not have.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
             learner asks on logging steps only; on by default, so that a loop of one's own sees them.
     """
 
+    action_kinds: frozenset[str] = frozenset(ACTION_KINDS)
+    fitted: tuple[str, ...] = ("loss/total",)
     needs_next_obs = False
     wants_metrics = True
     goal_keys: tuple[str, ...] = ()
@@ -89,6 +116,7 @@ class Algo(ABC):
         if self.normalizer is not None:
             self.nets["normalizer"] = self.normalizer
         self.nets.to(self.device)
+        self.mask_edits = MaskEdits()
         self._updater: Updater | None = None
         self._acting: VectorPolicy | None = None
 
@@ -419,12 +447,18 @@ def algo_factory(
 
     Raises:
         RegistryError: If the algorithm is unknown.
+        ConfigError: If the algorithm cannot take such actions.
         DataError: If ``observation.keys`` names an entry that does not exist, or the widths disagree.
     """
     algo_class, kwargs = ALGOS.get(algo_name)(config.algo)
     codec = ActionCodec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
     if codec.dim != ac_dim:
         raise DataError(f"ac_dim is {ac_dim}, but {action_space!r} makes policy actions of width {codec.dim}")
+    if codec.action_kind not in algo_class.action_kinds:
+        raise ConfigError(
+            f"algorithm {algo_name!r} takes actions that are {' or '.join(sorted(algo_class.action_kinds))}; those of "
+            f"{codec.space!r} are {codec.action_kind}"
+        )
     specs = {k: s if isinstance(s, ObsSpec) else ObsSpec(tuple(s)) for k, s in obs_key_shapes.items()}
     keys = config.observation.keys
     missing = sorted(set(keys or ()) - specs.keys())

@@ -22,6 +22,8 @@ GOAL_PREFIX = "goal/"
 """Of the observation entries that hold the goal of another entry."""
 
 ActionKind = Literal["categorical", "binary", "continuous"]
+ACTION_KINDS = ("continuous", "discrete", "multi_discrete", "binary")
+"""Kinds of action spaces by which an algorithm says what it takes; see :attr:`ActionCodec.action_kind`."""
 
 MOST_INFERRED = 2**20
 """Discrete actions that numbers alone may imply; more are damage, or no indices."""
@@ -191,6 +193,7 @@ class ActionCodec:
 
     Attributes:
         kind: ``categorical``, ``binary`` or ``continuous``.
+        action_kind: One of :data:`ACTION_KINDS`; ``discrete`` and ``multi_discrete`` are both categorical.
         dim: Width of the policy's action.
         factors: Sizes of the one-hot blocks; empty unless categorical.
         is_bounded: False for a Box that lacks a bound; see :meth:`check_bounded`.
@@ -223,6 +226,8 @@ class ActionCodec:
             raise EnvError(
                 f"action space {space!r} is not supported; supported are Discrete, MultiDiscrete, MultiBinary and Box"
             )
+        names = {"categorical": "discrete" if len(self.factors) == 1 else "multi_discrete"}
+        self.action_kind = names.get(self.kind, self.kind)
         self.dim = sum(self.factors) if self.kind == "categorical" else math.prod(self.shape)
         self._sizes = np.asarray(self.factors or 2)
         self._offsets = np.cumsum([0, *self.factors[:-1]]) if self.factors else np.zeros(0, np.int64)
