@@ -12,6 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqrl.algo import algo_factory
+from seqrl.algo.objectives import masked_mean
 from seqrl.algo.updater import Updater, make_accelerator
 from seqrl.configs import config_factory
 from seqrl.core.host_memory import keep_freed_memory
@@ -139,19 +141,23 @@ def make_batch(kind: str, num: int, window: int) -> SeqBatch:
 def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
     """Return part -> its work, backward pass included."""
     with torch.no_grad():
-        state, _ = algo.trunk(batch.inputs)
-        targets = algo._td_targets(batch, state, algo.actor.parameters_of(state, batch.inputs))
-    leaf = state.clone().requires_grad_()
-    parameters = algo.actor.parameters_of(state, batch.inputs).detach().requires_grad_()
+        p = algo.look(batch)
+        targets = algo._targets(batch, algo.next_values(p))
+    leaf = p.state.clone().requires_grad_()
+    parameters = p.parameters.clone().requires_grad_()
+    seen = replace(p, state=leaf, parameters=parameters)
 
     def actor() -> Tensor:
-        policy = algo._policy_over_data(batch, algo.actor.parameters_of(leaf, batch.inputs))
-        return algo._imitation_loss(policy, batch.actions, torch.ones((), device=algo.device), batch.mask)
+        fresh = replace(seen, parameters=algo.actor.parameters_of(leaf, batch.inputs))
+        return -masked_mean(algo.log_prob_of_data(fresh).mean(-1), batch.mask)
 
     def critics() -> Tensor:
-        raw, own = algo._judged(batch, leaf, parameters)
-        loss = algo.critic_loss(raw, targets, batch.mask)
-        return loss + own.mean() if algo.agent_config.online_coeff > 0 else loss
+        share = algo.critic.share(leaf)
+        raw = algo.critic(share[:, :-1], batch.actions[None, :, :, None])[0]
+        loss = masked_mean(algo.critic_error(raw, targets), batch.mask)
+        if algo.algo_config.online_coeff > 0:
+            loss = loss + algo._own_values(replace(seen, share=share, raw=raw)).mean()
+        return loss
 
     def optimiser() -> None:
         for p in algo.updater._trained:

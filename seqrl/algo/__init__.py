@@ -4,7 +4,6 @@ from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import (
     ALGOS,
     Algo,
-    Losses,
     PolicyAlgo,
     ValueAlgo,
     algo_factory,
@@ -13,20 +12,29 @@ from seqrl.algo.algo import (
 from seqrl.algo.bc import BC
 from seqrl.algo.bc_vae import BCVAE
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
+from seqrl.algo.chunk_policy import ChunkPolicy
+from seqrl.algo.iql import IQL
+from seqrl.algo.losses import Losses
 from seqrl.algo.multitask import MultiTask
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.rollout_policy import RolloutPolicy
+from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 
 __all__ = [
     "ALGOS",
     "BC",
     "BCVAE",
+    "IQL",
     "ActorCritic",
     "Algo",
+    "ChunkPolicy",
     "Losses",
     "MultiTask",
+    "Pass",
     "PolicyAlgo",
     "RolloutPolicy",
+    "Terms",
+    "ValueAgent",
     "ValueAlgo",
     "algo_factory",
     "algo_name_from_checkpoint",

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from seqrl.algo.inputs import Inputs, with_goals
+from seqrl.configs import BaseConfig
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY
+from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 
-if TYPE_CHECKING:
-    from seqrl.algo.algo import Algo
+
+@runtime_checkable
+class ActingAlgo(Protocol):
+    """What of an :class:`~seqrl.algo.Algo` it takes to act."""
+
+    config: BaseConfig
+    obs: dict[str, ObsSpec]
+    codec: ActionCodec
+    device: torch.device
+    inputs: Inputs
+    goal_keys: tuple[str, ...]
+    needs_reward: bool
+
+    @property
+    def max_step(self) -> int | None:
+        """Largest step index that the memory can take, or None."""
+
+    def init_state(self, num_rows: int) -> dict[str, Any]:
+        """Return the state of a policy that has seen nothing."""
+
+    def reset_rows(self, state: dict[str, Any], rows: Tensor) -> dict[str, Any]:
+        """Forget the episode of the rows that are True."""
+
+    def act(self, inputs: SeqInputs, state: dict[str, Any], deterministic: bool) -> tuple[Tensor, dict[str, Any]]:
+        """Return policy actions for one more input per row, and the next state."""
+
+    def step_problem(self, step: int) -> str:
+        """Return what to say of a step that the memory cannot take."""
 
 
 class VectorPolicy:
@@ -25,7 +54,7 @@ class VectorPolicy:
         deterministic: Act greedily rather than by sampling.
     """
 
-    def __init__(self, algo: Algo, num_rows: int, *, deterministic: bool) -> None:
+    def __init__(self, algo: ActingAlgo, num_rows: int, *, deterministic: bool) -> None:
         self.algo = algo
         self.num_rows = num_rows
         self.deterministic = deterministic
@@ -66,13 +95,13 @@ class VectorPolicy:
         Raises:
             DataError: If an entry is missing, or a reward that the policy was trained to read, or no action is legal.
         """
-        obs = self._with_goals(obs, goal or {})
+        obs = with_goals(self.algo.goal_keys, obs, goal or {}, _missing_goal)
         missing = sorted(self.algo.obs.keys() - obs.keys())
         if missing:
             raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(obs)}")
         self._check_shapes(obs)
         if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
-            raise DataError(self.algo._step_problem(int(self._step.max())))
+            raise DataError(self.algo.step_problem(int(self._step.max())))
         legal = self._legal(obs, action_mask)
         inputs = SeqInputs(
             obs={k: self._tensor(obs[k]) for k in self.algo.obs},
@@ -81,31 +110,11 @@ class VectorPolicy:
             step=self._tensor(self._step),
             action_mask=None if legal is None else self._tensor(legal),
         )
-        actions, self._state = self.algo.act(self.algo.scaled_inputs(inputs), self._state, self.deterministic)
-        executed: np.ndarray = self.algo.own_actions(actions.float()).cpu().numpy()
+        actions, self._state = self.algo.act(self.algo.inputs.scaled(inputs), self._state, self.deterministic)
+        executed: np.ndarray = self.algo.inputs.own_actions(actions.float()).cpu().numpy()
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
-
-    def _with_goals(self, obs: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the observation with the goals that the policy reads.
-
-        They are given, or entries ``goal/<key>`` of the observation, or ``desired_goal`` beside ``achieved_goal``
-        (the convention of gymnasium's goal environments).
-        """
-        goals = {}
-        for key in self.algo.goal_keys:
-            name = GOAL_PREFIX + key
-            if key in goal:
-                goals[name] = goal[key]
-            elif name not in obs and key == "achieved_goal" and "desired_goal" in obs:
-                goals[name] = obs["desired_goal"]
-            elif name not in obs:
-                raise DataError(
-                    f"the policy reads a goal of {key!r}, and none was given: pass goal={{{key!r}: ...}}, or observe "
-                    f"{name!r}" + (" or 'desired_goal'" if key == "achieved_goal" else "")
-                )
-        return {**obs, **goals} if goals else obs
 
     def note_executed(self, actions: np.ndarray) -> None:
         """Remember other actions ``(B, A)`` than those that were returned, because they were executed instead."""
@@ -147,6 +156,10 @@ class VectorPolicy:
     def _reward(self, reward: np.ndarray | None) -> np.ndarray:
         started = self._step > 0
         if reward is None:
+            if self.algo.needs_reward and started.any():
+                raise DataError(
+                    "this policy counts its rewards, and none was given after the first step: pass reward=..."
+                )
             if self.algo.config.observation.use_prev_reward and started.any():
                 raise DataError(
                     "this policy was trained to read the previous reward, and none was given after the first step: "
@@ -160,3 +173,10 @@ class VectorPolicy:
         if array.dtype == np.float64:
             array = array.astype(np.float32)
         return torch.tensor(array).to(self.algo.device, non_blocking=True).unsqueeze(1)
+
+
+def _missing_goal(key: str) -> str:
+    return (
+        f"the policy reads a goal of {key!r}, and none was given: pass goal={{{key!r}: ...}}, or observe "
+        f"{GOAL_PREFIX + key!r}" + (" or 'desired_goal'" if key == "achieved_goal" else "")
+    )

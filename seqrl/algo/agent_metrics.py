@@ -22,28 +22,33 @@ def value_metrics(
     discounts: Sequence[str],
     targets: Float[Tensor, "B T G"],
     q: Float[Tensor, "B T G C"],
-    weight: Float[Tensor, "B T G"],
 ) -> dict[str, Tensor]:
-    """Return Q and the spread of its ensemble per discount, the range of the targets, and what the filter lets through.
+    """Return Q and the spread of its ensemble per discount, and the range of the targets.
 
     Values are in multiplied reward units.
     """
-    ordered = weight.float().masked_fill(~mask.unsqueeze(-1), torch.inf).flatten().sort().values
-    num_real = mask.sum() * weight.shape[-1]
-    index = (torch.tensor(WEIGHT_QUANTILES, device=weight.device) * (num_real - 1)).clamp(min=0).long()
-    quantiles = ordered.gather(0, index).masked_fill(num_real == 0, 0.0)
     metrics = {
         "target/mean": masked_mean(targets.mean(-1), mask),
         "target/min": targets.masked_fill(~mask.unsqueeze(-1), torch.inf).amin(),
         "target/max": targets.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(),
-        "filter/share": masked_mean((weight > 0.5).float().mean(-1), mask),
-        "filter/mean": masked_mean(weight.mean(-1), mask),
     }
-    metrics |= {f"filter/q{100 * share:.0f}": quantiles[i] for i, share in enumerate(WEIGHT_QUANTILES)}
     for i, name in enumerate(discounts):
         metrics[f"q/mean_{name}"] = masked_mean(q[:, :, i].mean(-1), mask)
         metrics[f"q/ensemble_std_{name}"] = masked_mean(q[:, :, i].std(-1, correction=0), mask)
     return metrics
+
+
+@torch.no_grad()
+def weight_metrics(mask: Bool[Tensor, "B T"], weight: Float[Tensor, "B T G"]) -> dict[str, Tensor]:
+    """Return what a filter of the imitation lets through: share above a half, mean, quantiles."""
+    ordered = weight.float().masked_fill(~mask.unsqueeze(-1), torch.inf).flatten().sort().values
+    num_real = mask.sum() * weight.shape[-1]
+    index = (torch.tensor(WEIGHT_QUANTILES, device=weight.device) * (num_real - 1)).clamp(min=0).long()
+    quantiles = ordered.gather(0, index).masked_fill(num_real == 0, 0.0)
+    return {
+        "filter/share": masked_mean((weight > 0.5).float().mean(-1), mask),
+        "filter/mean": masked_mean(weight.mean(-1), mask),
+    } | {f"filter/q{100 * share:.0f}": quantiles[i] for i, share in enumerate(WEIGHT_QUANTILES)}
 
 
 @torch.no_grad()

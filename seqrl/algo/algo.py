@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,8 +13,13 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.inputs import Inputs
+from seqrl.algo.losses import Losses, MaskEdits
 from seqrl.algo.trunk import Trunk
-from seqrl.configs import BaseConfig, Section
+from seqrl.algo.updater import Updater
+from seqrl.configs import BaseConfig
+from seqrl.configs.sections.algo import AlgoSection, PolicySection
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import Registry
 from seqrl.core.spaces import ACTION_KINDS, GOAL_PREFIX, ActionCodec, ObsSpec
@@ -25,11 +29,13 @@ from seqrl.models.data_normalizer import DataNormalizer
 from seqrl.models.sequence_encoders import State
 from seqrl.models.sigma_linear import SigmaLinear
 
-if TYPE_CHECKING:
-    from seqrl.algo.acting import VectorPolicy
-    from seqrl.algo.updater import Updater
+SectionT = TypeVar("SectionT", bound=AlgoSection)
+PolicySectionT = TypeVar("PolicySectionT", bound=PolicySection)
 
-FactoryFunc = Callable[[Any], tuple[type["Algo"], dict[str, Any]]]
+Need = Literal["next_obs", "next_action", "return_to_go", "mc_return"]
+"""What an algorithm may ask of its data, see :attr:`Algo.needs`."""
+
+FactoryFunc = Callable[[Any], tuple[type["Algo[Any]"], dict[str, Any]]]
 
 ALGOS: Registry[FactoryFunc] = Registry("algorithm")
 """Algorithm name -> function from its config section to the class and its extra arguments."""
@@ -37,44 +43,7 @@ ALGOS: Registry[FactoryFunc] = Registry("algorithm")
 register_algo_factory_func = ALGOS.register
 
 
-@dataclass(frozen=True)
-class Losses:
-    """What one batch says.
-
-    Attributes:
-        total: The scalar to descend.
-        metrics: Name ``group/name`` -> detached scalar on the device, for the log.
-        stats: Name -> detached *sums* over the batch; added over micro-batches and ranks, then handed to
-            :meth:`Algo.on_gradient_step`.
-    """
-
-    total: Float[Tensor, ""]
-    metrics: dict[str, Tensor] = field(default_factory=dict)
-    stats: dict[str, Tensor] = field(default_factory=dict)
-
-
-MaskEdit = Callable[[SeqBatch, Tensor, Tensor], Tensor]
-"""From a batch, a loss ``(B, T)`` per transition (detached) and a mask ``(B, T)`` to another mask."""
-
-
-def _same_mask(batch: SeqBatch, loss: Tensor, mask: Tensor) -> Tensor:
-    return mask
-
-
-@dataclass
-class MaskEdits:
-    """Which transitions count in which loss; an experiment may leave some out.
-
-    Attributes:
-        actor: Of the losses of the policy.
-        critic: Of the losses of values.
-    """
-
-    actor: MaskEdit = _same_mask
-    critic: MaskEdit = _same_mask
-
-
-class Algo(ABC):
+class Algo(ABC, Generic[SectionT]):
     """Base of all algorithms: a plain object that holds networks and knows what to do with batches.
 
     Args:
@@ -90,17 +59,28 @@ class Algo(ABC):
             refused when it is built.
         fitted: Metrics that fall when it fits a batch. An actor that maximises values has no total that falls.
         mask_edits: Which transitions count in the losses.
-        needs_next_obs: Whether it bootstraps from the last observation, which some data does not have.
+        needs: What it asks of the data: ``next_obs``, the observation after the last action, which some data does not
+            have; and in :attr:`SeqBatch.extras` ``next_action`` ``(B, L, A)``, ``return_to_go``, ``mc_return``
+            ``(B, L)``.
+        discount: Per step, of the return ``mc_return``.
+        needs_reward: Whether acting refuses a missing reward, even where no encoder reads it.
+        trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
+            go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
             learner asks on logging steps only; on by default, so that a loop of one's own sees them.
     """
 
     action_kinds: frozenset[str] = frozenset(ACTION_KINDS)
     fitted: tuple[str, ...] = ("loss/total",)
-    needs_next_obs = False
+    needs: frozenset[Need] = frozenset()
+    needs_reward = False
+    discount: float = 1.0
     wants_metrics = True
-    goal_keys: tuple[str, ...] = ()
-    normalizer: DataNormalizer | None = None
+
+    @property
+    def trunk_obs(self) -> Mapping[str, ObsSpec]:
+        """Entries that the memory reads beside those of the environment; none by default."""
+        return {}
 
     def __init__(
         self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str
@@ -111,19 +91,39 @@ class Algo(ABC):
         self.codec = codec
         self.device = torch.device(device)
         self.nets = nn.ModuleDict()
-        self.normalizer = self._create_normalizer()
-        self._create_networks()
-        if self.normalizer is not None:
-            self.nets["normalizer"] = self.normalizer
-        self.nets.to(self.device)
         self.mask_edits = MaskEdits()
+        self.inputs = Inputs(
+            config,
+            obs,
+            codec,
+            self.device,
+            may_be_unbounded=self._may_be_unbounded(),
+            has_values=isinstance(self, ValueAlgo),
+        )
+        self._create_networks()
+        if self.inputs.normalizer is not None:
+            self.nets["normalizer"] = self.inputs.normalizer
+        self.nets.to(self.device)
         self._updater: Updater | None = None
         self._acting: VectorPolicy | None = None
 
     @property
-    def algo_config(self) -> Section:
+    def algo_config(self) -> SectionT:
         """The section ``algo`` of the config."""
-        return self.config.algo
+        return cast(SectionT, self.config.algo)
+
+    @property
+    def normalizer(self) -> DataNormalizer | None:
+        """What scales by the data's statistics, if the run file asks for it."""
+        return self.inputs.normalizer
+
+    def use_statistics(self, obs: Mapping[str, ColumnStats], action: ColumnStats | None) -> None:
+        """Take the statistics of the training data that ``train.normalize_obs`` and ``normalize_actions`` need."""
+        self.inputs.use_statistics(obs, action)
+
+    def _may_be_unbounded(self) -> bool:
+        """Tell whether the policy can give actions beyond [-1, 1]."""
+        return False
 
     # ---------------------------------------------------------------------- what a subclass has to write
     @abstractmethod
@@ -159,8 +159,6 @@ class Algo(ABC):
     def updater(self) -> Updater:
         """What moves the weights; a default one is built on first use."""
         if self._updater is None:
-            from seqrl.algo.updater import Updater
-
             self._updater = Updater(self)
         return self._updater
 
@@ -181,85 +179,8 @@ class Algo(ABC):
             batch = SeqBatch.from_mapping(batch)
             self._check_masks(batch)
         if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
-            raise DataError(self._step_problem(int(batch.inputs.step.max())))
-        return self._prepared(batch.to(self.device))
-
-    def _prepared(self, batch: SeqBatch) -> SeqBatch:
-        """Return a batch as the networks know it: goals among the observations, and everything scaled."""
-        inputs = self._with_goals(batch.inputs)
-        return replace(batch, inputs=self.scaled_inputs(inputs), actions=self.scaled_actions(batch.actions))
-
-    def _with_goals(self, inputs: SeqInputs) -> SeqInputs:
-        """Return inputs with the goals that the policy reads among the observations, as in acting."""
-        goals = {}
-        for key in self.goal_keys:
-            name = GOAL_PREFIX + key
-            if key in inputs.goal:
-                goals[name] = inputs.goal[key]
-            elif name not in inputs.obs and key == "achieved_goal" and "desired_goal" in inputs.obs:
-                goals[name] = inputs.obs["desired_goal"]
-            elif name not in inputs.obs:
-                raise DataError(
-                    f"the policy reads a goal of {key!r} (observation.goal_keys), and the data has none: set "
-                    "train.goal_mode to 'last', or use data with goals"
-                )
-        return replace(inputs, obs={**inputs.obs, **goals}) if goals else inputs
-
-    def scaled_inputs(self, inputs: SeqInputs) -> SeqInputs:
-        """Return inputs as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""
-        normalizer = self.normalizer
-        if normalizer is None:
-            return inputs
-        known = {k: v for k, v in inputs.obs.items() if k in self.obs}
-        has_action = (inputs.step > 0).unsqueeze(-1)  # an episode's first input follows no action: zeros
-        prev_action = torch.where(has_action, normalizer.scaled_actions(inputs.prev_action), 0.0)
-        return replace(inputs, obs={**inputs.obs, **normalizer.scaled_obs(known)}, prev_action=prev_action)
-
-    def scaled_actions(self, actions: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead A"]:
-        """Return policy actions as the networks know them."""
-        return actions if self.normalizer is None else self.normalizer.scaled_actions(actions)
-
-    def own_actions(self, actions: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead A"]:
-        """Return what the networks gave as policy actions: the inverse of :meth:`scaled_actions`."""
-        return actions if self.normalizer is None else self.normalizer.own_actions(actions)
-
-    def use_statistics(self, obs: Mapping[str, ColumnStats], action: ColumnStats | None) -> None:
-        """Take the statistics of the training data that ``train.normalize_obs`` and ``normalize_actions`` need.
-
-        Args:
-            obs: Of every scaled observation entry.
-            action: Of policy actions.
-        """
-        if self.normalizer is not None:
-            goals = {GOAL_PREFIX + k: obs[k] for k in self.goal_keys if k in obs}
-            self.normalizer.use({**goals, **obs}, action)
-
-    def _create_normalizer(self) -> DataNormalizer | None:
-        train = self.config.train
-        is_continuous = self.codec.kind == "continuous"
-        if train.normalize_actions == "none":
-            self.codec.check_bounded()
-        elif not is_continuous:
-            raise ConfigError(
-                f"train.normalize_actions: actions of {self.codec.space!r} are not continuous; use 'none'"
-            )
-        elif train.normalize_actions == "gaussian":
-            self._check_unbounded_policy()
-        d_action = self.codec.dim if is_continuous and train.normalize_actions != "none" else 0
-        modalities = getattr(self.config.observation.timestep_encoder, "modalities", {})
-        scaled = {k: v for k, v in self.obs.items() if k not in modalities or modalities[k].type == "vector"}
-        normalizer = DataNormalizer(scaled, d_action, train.normalize_obs, train.normalize_actions)
-        return normalizer.to(self.device) if normalizer.names or d_action else None
-
-    def _check_unbounded_policy(self) -> None:
-        distribution = getattr(self.algo_config, "distribution", None)
-        if isinstance(self, ValueAlgo) or getattr(distribution, "is_bounded", True):
-            raise ConfigError(
-                "train.normalize_actions: 'gaussian' makes actions beyond [-1, 1], which "
-                + ("critics do not read" if isinstance(self, ValueAlgo) else "this policy cannot give")
-                + "; use 'min_max', or to imitate with an unbounded policy, such as "
-                "algo.distribution.type='gaussian' with algo.distribution.is_bounded=false"
-            )
+            raise DataError(self.step_problem(int(batch.inputs.step.max())))
+        return self.inputs.batch(batch.to(self.device))
 
     def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
         """Take one gradient step on a processed batch, or only compute its losses.
@@ -293,13 +214,13 @@ class Algo(ABC):
             if isinstance(module, SigmaLinear):
                 module.power_iteration()
 
-    def check_hardware(self, *, is_half: bool) -> None:  # noqa: B027
+    def check_hardware(self, *, is_half: bool) -> None:
         """Raise a ConfigError if a network cannot train on this device, in half precision or not."""
 
-    def on_epoch_end(self, epoch: int) -> None:  # noqa: B027
+    def on_epoch_end(self, epoch: int) -> None:
         """Called after the last gradient step of each epoch."""
 
-    def on_checkpoint_loaded(self, *, is_resume: bool) -> None:  # noqa: B027
+    def on_checkpoint_loaded(self, *, is_resume: bool) -> None:
         """Called after weights have come from a checkpoint, to go on training or to act."""
 
     def set_train(self) -> None:
@@ -348,14 +269,32 @@ class Algo(ABC):
             obs_dict: Name -> ``(B, ...)`` tensor or array.
             goal_dict: Name -> ``(B, ...)``.
         """
-        from seqrl.algo.acting import VectorPolicy
-
         obs = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in obs_dict.items()}
         num_rows = len(next(iter(obs.values())))
         if self._acting is None or self._acting.num_rows != num_rows:
             self._acting = VectorPolicy(self, num_rows, deterministic=True)
         goal = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in (goal_dict or {}).items()}
         return torch.from_numpy(self._acting.act(obs, goal=goal))
+
+    @torch.no_grad()
+    def policy_over(self, inputs: SeqInputs, num_samples: int) -> Float[Tensor, "K B L A"]:
+        """Return actions that the policy would take at every input of a window, given the inputs before it.
+
+        By default it acts step by step; algorithms whose policy is a head of the memory need one pass.
+
+        Args:
+            inputs: Of a processed batch, from an episode's start.
+            num_samples: K draws per input; each row of draws is an episode's, with a memory of its own.
+        """
+        num, length = inputs.step.shape
+        repeated = inputs.map(lambda x: x.repeat(num_samples, *[1] * (x.dim() - 1)))
+        state, actions = self.init_state(num_samples * num), []
+        for t in range(length):
+            one = repeated.map(lambda x, t=t: x[:, t : t + 1])  # type: ignore[misc]
+            action, state = self.act(one, state, deterministic=False)
+            actions.append(action)
+        drawn: Tensor = torch.stack(actions, dim=1).unflatten(0, (num_samples, num))
+        return drawn
 
     def reset(self) -> None:
         """Forget the episode that :meth:`get_action` remembers."""
@@ -376,14 +315,15 @@ class Algo(ABC):
                 row, step = np.argwhere(where)[0]
                 raise DataError(f"action_mask of row {row} {what} at step {step}")
 
-    def _step_problem(self, step: int) -> str:
+    def step_problem(self, step: int) -> str:
+        """Return what to say of a step that the memory cannot take."""
         return (
             f"step {step} is beyond the table of learned positions (max_steps {(self.max_step or 0) + 1}); "
             "raise algo.sequence_encoder.max_steps, or use positions 'fixed' or 'rotary'"
         )
 
 
-class PolicyAlgo(Algo):
+class PolicyAlgo(Algo[PolicySectionT]):
     """Algorithms whose product is a policy on a memory.
 
     Attributes:
@@ -391,6 +331,10 @@ class PolicyAlgo(Algo):
     """
 
     trunk: Trunk
+
+    def _may_be_unbounded(self) -> bool:
+        _, options = self.algo_config.distribution.choice()
+        return not (isinstance(self, ValueAlgo) or options.get("is_bounded", True))
 
     def init_state(self, num_rows: int) -> State:
         """Return an empty memory."""
@@ -415,7 +359,7 @@ class PolicyAlgo(Algo):
         return self.trunk.sequence_encoder.max_step
 
 
-class ValueAlgo(Algo):
+class ValueAlgo(ABC):
     """Algorithms that also estimate values."""
 
     @abstractmethod
@@ -434,7 +378,7 @@ def algo_factory(
     ac_dim: int,
     device: torch.device | str,
     action_space: spaces.Space[Any] | None = None,
-) -> Algo:
+) -> Algo[Any]:
     """Build an algorithm.
 
     Args:

@@ -9,24 +9,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqrl.algo.algo import Algo, Losses, register_algo_factory_func
-from seqrl.algo.bc import BC, Targets
+from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.chunk_policy import ChunkPolicy, Targets
+from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.trunk import build_actor
 from seqrl.configs.bc_vae_config import BCVAESection, LatentSection
-from seqrl.core.tensors import SeqInputs
+from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.models.actors import Actor
 from seqrl.models.distributions import ActionDistribution
 from seqrl.models.latents import CategoricalLatent, GaussianLatent, Latent, MixtureLatent
 from seqrl.models.mlp import make_mlp
 
 
 @register_algo_factory_func("bc_vae")
-def bc_vae_factory(algo_config: BCVAESection) -> tuple[type[Algo], dict[str, Any]]:
+def bc_vae_factory(algo_config: BCVAESection) -> tuple[type[Algo[Any]], dict[str, Any]]:
     """Return the class of behaviour cloning by an auto-encoder."""
     return BCVAE, {}
 
 
-class BCVAE(BC):
+class BCVAE(ChunkPolicy[BCVAESection]):
     """Imitate actions given the history and a latent vector that tells the demonstrators' choices apart.
 
     A posterior sees the demonstrated actions and gives the latent; the policy decodes it. In acting the latent comes
@@ -36,10 +38,11 @@ class BCVAE(BC):
     Source: Kingma & Welling (2014, arXiv 1312.6114); Sohn et al. (2015), conditional VAE.
     """
 
+    actor: Actor
     latent: Latent
 
     def _create_policy(self, num_policies: int | None) -> None:
-        section: Any = self.algo_config
+        section = self.algo_config
         options: LatentSection = section.latent
         self.latent = build_latent(options)
         d_state = self.trunk.d_output
@@ -51,17 +54,15 @@ class BCVAE(BC):
         if self.latent.num_prior:
             d_prior = d_state if self.is_conditioned else 1
             self.prior = make_mlp(d_prior, *sizes, self.latent.num_prior, section.actor.activation)
-        self.actor = build_actor(
-            d_state, section.actor, section.distribution, self.obs, self.codec, num_policies, self.latent.width
-        )
+        self.actor = build_actor(d_state, section, self.obs, self.codec, num_policies, self.latent.width)
         parts = {"latent": self.latent, "posterior": self.posterior, "prior": self.prior, "actor": self.actor}
         self.nets.update(parts)
 
     def _policy_losses(
-        self, hidden: Float[Tensor, "B T D"], inputs: SeqInputs, targets: Targets, weights: Float[Tensor, "B T"]
+        self, hidden: Float[Tensor, "B T D"], inputs: SeqInputs, targets: Targets, batch: SeqBatch
     ) -> Losses:
         """Return the negative evidence bound: actions given the latent, and the latent's divergence."""
-        section: Any = self.algo_config
+        section = self.algo_config
         mask = targets.mask if targets.mask.dim() == 3 else targets.mask.unsqueeze(-1)
         shown = targets.actions.reshape(*mask.shape, -1) * mask.unsqueeze(-1)
         seen = torch.cat([hidden, shown.flatten(2), mask.to(hidden.dtype)], dim=-1)
@@ -70,7 +71,8 @@ class BCVAE(BC):
         nll = -distribution.log_prob(targets.actions).reshape(mask.shape)
         error = (nll * mask).sum(-1)
         is_shown = mask.any(-1)
-        total = masked_mean(weights * (error + section.latent.kl_weight * divergence), is_shown)
+        bound = error + section.latent.kl_weight * divergence
+        total = masked_mean(self.weights(batch) * bound, self._counted(batch, bound, is_shown))
         metrics = {
             "loss/nll": masked_mean(nll.detach(), mask),
             "loss/divergence": masked_mean(divergence.detach(), is_shown),

@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import log_softmax, softmax
 
 from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import Algo, register_algo_factory_func
-from seqrl.algo.objectives import masked_mean
 from seqrl.configs.multitask_config import MultiTaskSection
 from seqrl.models.critics import Critics
 from seqrl.models.two_hot import TwoHot
 
 
 @register_algo_factory_func("multitask")
-def multitask_factory(algo_config: MultiTaskSection) -> tuple[type[Algo], dict[str, Any]]:
+def multitask_factory(algo_config: MultiTaskSection) -> tuple[type[Algo[Any]], dict[str, Any]]:
     """Return the class of the multi-task agent."""
     return MultiTask, {}
 
 
-class MultiTask(ActorCritic):
+class MultiTask(ActorCritic[MultiTaskSection]):
     """The actor-critic with critics that classify returns, so that no task's scale drowns another's.
 
     Discrete actions enter the critic as one-hot vectors, and V is a mean of samples. Values and advantages are in
@@ -36,7 +35,7 @@ class MultiTask(ActorCritic):
         return False
 
     def _build_critic(self) -> Critics:
-        section = self.agent_config
+        section = self.algo_config
         options = section.returns.options()
         initial_value = options.pop("initial_value")
         low, high, num_bins = (options.pop(k) for k in ("low", "high", "num_bins"))
@@ -51,13 +50,11 @@ class MultiTask(ActorCritic):
                 critic.last.bias.copy_(self.coder.initial_logits(initial_value).expand_as(critic.last.bias))
         return critic
 
-    def critic_loss(
-        self, raw: Float[Tensor, "B T G C N"], targets: Float[Tensor, "B T G"], mask: Bool[Tensor, "B T"]
-    ) -> Float[Tensor, ""]:
-        """Return the cross-entropy to the encoded targets, over discounts and critics."""
+    def critic_error(self, raw: Float[Tensor, "B T G C N"], targets: Float[Tensor, "B T G"]) -> Float[Tensor, "B T"]:
+        """Return the cross-entropy to the encoded targets, averaged over discounts and critics."""
         labels_BTG1N = self.coder.encode(targets).unsqueeze(-2)
         loss_BTGC = -(labels_BTG1N * log_softmax(raw.float(), dim=-1)).sum(-1)
-        return masked_mean(loss_BTGC.mean((-1, -2)), self.edit_critic_mask(mask))
+        return loss_BTGC.mean((-1, -2))
 
     def advantage(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         """Return the advantage of the data's actions, in multiplied reward units."""

@@ -16,6 +16,20 @@ def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> 
     return total / mask.sum().clamp(min=1)
 
 
+def expectile_loss(error: Float[Tensor, "*lead"], tau: float) -> Float[Tensor, "*lead"]:
+    r"""Return the asymmetric square whose minimum over shifts is the ``tau``-expectile.
+
+    .. math:: |\tau - 1(u < 0)| \, u^2
+
+    Args:
+        error: What is estimated minus its estimate.
+        tau: In ``(0, 1)``; 0.5 gives half the square, and a larger one weighs underestimates more.
+
+    Source: IQL (Kostrikov et al., 2021, arXiv 2110.06169), equation 5.
+    """
+    return (tau - (error < 0).to(error.dtype)).abs() * error.square()
+
+
 def action_chunks(
     actions: Float[Tensor, "B T A"], mask: Bool[Tensor, "B T"], num_steps: int
 ) -> tuple[Float[Tensor, "B T K A"], Bool[Tensor, "B T K"]]:
@@ -105,17 +119,23 @@ def binary_filter(advantage: Float[Tensor, "*lead"], *, threshold: float = 0.0) 
 
 @FILTERS.register("exponential")
 def exponential_filter(
-    advantage: Float[Tensor, "*lead"], *, beta: float = 1.0, clip_low: float = -10.0, clip_high: float = 10.0
+    advantage: Float[Tensor, "*lead"],
+    *,
+    beta: float = 1.0,
+    clip_low: float = -10.0,
+    clip_high: float = 10.0,
+    max_weight: float | None = None,
 ) -> Float[Tensor, "*lead"]:
-    """Return ``max(exp(beta * clip(A)), 1e-7)`` (AWAC, arXiv 2006.09359; CRR, eq. 4).
+    """Return ``clip(exp(beta * clip(A)), 1e-7, max_weight)`` (AWAC, arXiv 2006.09359; CRR, eq. 4).
 
     Args:
         advantage: In units of raw critic outputs (original reward units at the defaults), which matters here.
         beta: Inverse temperature.
         clip_low: Smallest advantage before the exponential.
         clip_high: Largest.
+        max_weight: Largest weight, as IQL clips it (arXiv 2110.06169); None leaves it at that.
     """
-    return (beta * advantage.clamp(clip_low, clip_high)).exp().clamp(min=1e-7)
+    return (beta * advantage.clamp(clip_low, clip_high)).exp().clamp(1e-7, max_weight)
 
 
 @FILTERS.register("ramp")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.configs import BaseConfig, Section
-from seqrl.configs.sections.policy import ActorSection
+from seqrl.configs.sections.algo import PolicySection
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.registry import SEQUENCE_ENCODERS, Choice
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.actors import Actor
@@ -51,48 +50,47 @@ class Trunk(nn.Module):
 def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str, ObsSpec], codec: ActionCodec) -> Trunk:
     """Return the trunk that a run file describes; the memory's window is the training window unless it has its own."""
     seen = config.observation
-    section: Any = seen.timestep_encoder
     timestep_encoder = build_timestep_encoder(
-        section.type,
-        section.options(),
+        *seen.timestep_encoder.choice(),
         obs,
         codec.dim if seen.use_prev_action else 0,
         int(seen.use_prev_reward),
     )
-    memory: Any = sequence_encoder
-    options = memory.options()
+    name, options = sequence_encoder.choice()
     window = options.pop("window_steps", None) or config.train.window_steps
-    encoder = SEQUENCE_ENCODERS.get(memory.type)(timestep_encoder.d_output, window, **options)
+    encoder = SEQUENCE_ENCODERS.get(name)(timestep_encoder.d_output, window, **options)
     return Trunk(timestep_encoder, encoder)
 
 
 def build_actor(
     d_input: int,
-    actor: ActorSection,
-    distribution: Section,
+    section: PolicySection,
     obs: Mapping[str, ObsSpec],
     codec: ActionCodec,
     num_policies: int | None = None,
     d_latent: int = 0,
+    auto: Mapping[str, Choice] | None = None,
 ) -> Actor:
-    """Return the policy head that the sections describe.
+    """Return the policy head that the sections ``actor`` and ``distribution`` describe.
 
     Args:
         d_input: Width of the memory's output.
-        actor: Its layers.
-        distribution: What it gives.
+        section: Of the algorithm.
         obs: What the policy sees.
         codec: Of its actions.
         num_policies: Distributions per input, one per discount or step of a chunk; None for a single one.
         d_latent: Width of a latent vector beside the memory's output.
+        auto: Kind of action -> the distribution that ``auto`` means, where it is not the usual one.
 
     Raises:
         ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see.
     """
-    section: Any = distribution
-    options = actor.options()
+    options = section.actor.options()
     keys = options.pop("obs_keys")
     if missing := sorted(set(keys) - obs.keys()):
         raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
-    head = build_head(section.type, section.options(), codec)
+    chosen = section.distribution.choice()
+    if chosen[0] == "auto" and auto is not None:
+        chosen = auto.get(codec.kind, chosen)
+    head = build_head(*chosen, codec)
     return Actor(d_input + d_latent, head, obs={k: obs[k] for k in keys}, num_policies=num_policies, **options)

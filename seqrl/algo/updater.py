@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
@@ -14,19 +14,35 @@ from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.algo.losses import Losses
+from seqrl.configs import BaseConfig
 from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.run import TrainSection
+from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.schedules import cosine_decay, linear_decay, multistep_decay, warmup
 from seqrl.core.tensors import SeqBatch
 
-if TYPE_CHECKING:
-    from seqrl.algo.algo import Algo, Losses
+
+@runtime_checkable
+class TrainedAlgo(Protocol):
+    """What of an :class:`~seqrl.algo.Algo` it takes to move its weights."""
+
+    config: BaseConfig
+    nets: nn.ModuleDict
+    device: torch.device
+    wants_metrics: bool
+
+    def compute_losses(self, batch: SeqBatch) -> Losses:
+        """Return the losses of a processed batch."""
+
+    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
+        """Move what follows the weights."""
 
 
 class LossModule(nn.Module):
     """Gives the losses through ``__call__``, so that a distributed wrapper sees the forward pass."""
 
-    def __init__(self, algo: Algo, *, is_compiled: bool = False) -> None:
+    def __init__(self, algo: TrainedAlgo, *, is_compiled: bool = False) -> None:
         super().__init__()
         self.nets = algo.nets
         self._compute_losses = torch.compile(algo.compute_losses, dynamic=False) if is_compiled else algo.compute_losses
@@ -54,7 +70,7 @@ class Updater:
 
     def __init__(
         self,
-        algo: Algo,
+        algo: TrainedAlgo,
         accelerator: Accelerator | None = None,
         *,
         accumulate_batches: int = 1,
@@ -62,7 +78,7 @@ class Updater:
         is_compiled: bool = False,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        section: OptimizerSection = algo.config.algo.optimizer  # type: ignore[attr-defined]
+        section = algo.config.algo.optimizer
         self._algo = algo
         self._section = section
         self._decay_steps = section.decay_steps or steps_after_warmup(algo.config.train, section)
@@ -78,6 +94,7 @@ class Updater:
         self._batches: list[SeqBatch] = []
         self._bad: Tensor | None = None
         self._stats: dict[str, Tensor] = {}
+        self._net_norms: dict[str, Tensor] = {}
         self.guard = FiniteGuard(stop=on_nonfinite == "stop")
         self.num_steps = 0
 
@@ -117,14 +134,22 @@ class Updater:
             group["lr"] = rate * factor
 
     def _clip(self) -> Tensor:
-        """Clip the gradient, and return its norm from before."""
-        clip = self._section.grad_clip
-        norm = self._accelerator.clip_grad_norm_(self._trained, float("inf") if clip is None else clip)
-        assert isinstance(norm, Tensor)
-        return norm.detach()
+        """Clip the gradient, together or net by net, and return its norm from before."""
+        limit = float("inf") if self._section.grad_clip is None else self._section.grad_clip
+        if self._section.clip == "global":
+            norm = self._accelerator.clip_grad_norm_(self._trained, limit)
+            assert isinstance(norm, Tensor)
+            return norm.detach()
+        self._accelerator.unscale_gradients()
+        trained = {n: [p for p in net.parameters() if p.requires_grad] for n, net in self._algo.nets.items()}
+        self._net_norms = {n: nn.utils.clip_grad_norm_(ps, limit) for n, ps in trained.items() if ps}
+        total: Tensor = torch.stack(list(self._net_norms.values())).norm().detach()
+        return total
 
     def _grad_norms(self, total: Tensor) -> dict[str, Tensor]:
         """Return the norm of each net's gradient before clipping, given that of all together."""
+        if self._section.clip == "per_group":
+            return {f"optim/grad_norm_{name}": norm for name, norm in self._net_norms.items()}
         clip = self._section.grad_clip
         factor = 1.0 if clip is None else (total / clip).clamp(min=1.0)
         norms = {}
@@ -229,15 +254,32 @@ def learning_rate_factor(step: int, section: OptimizerSection, decay_steps: int)
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
-def build_optimizer(nets: nn.Module, section: OptimizerSection) -> torch.optim.Optimizer:
+def build_optimizer(nets: nn.ModuleDict, section: OptimizerSection) -> torch.optim.Optimizer:
     """Return a fused optimiser that decays weight matrices only: no biases, norms or scales.
 
     Nor a parameter whose attribute ``no_weight_decay`` is true.
+
+    Raises:
+        ConfigError: If ``algo.optimizer.rates`` names a network that is not there, or has nothing to learn.
     """
-    named: list[tuple[str, Any]] = [(n, p) for n, p in nets.named_parameters() if p.requires_grad]
-    is_plain = {
-        n: p.dim() < 2 or n.endswith(("scale", "bias")) or getattr(p, "no_weight_decay", False) for n, p in named
-    }
-    decayed, plain = ([p for n, p in named if is_plain[n] is wanted] for wanted in (False, True))
-    groups = [{"params": decayed, "weight_decay": section.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    trained = {name for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
+    if unknown := sorted(section.rates.keys() - trained):
+        hint = did_you_mean(unknown[0], trained) or ";"
+        raise ConfigError(
+            f"algo.optimizer.rates: no network {unknown[0]!r} learns{hint} there are: {', '.join(trained)}"
+        )
+    groups = []
+    for factor in dict.fromkeys([1.0, *section.rates.values()]):
+        named: list[tuple[str, Any]] = [
+            (n, p)
+            for n, p in nets.named_parameters()
+            if p.requires_grad and section.rates.get(n.split(".")[0], 1.0) == factor
+        ]
+        is_plain = {
+            n: p.dim() < 2 or n.endswith(("scale", "bias")) or getattr(p, "no_weight_decay", False) for n, p in named
+        }
+        rate = section.learning_rate * factor
+        for wanted, decay in ((False, section.weight_decay), (True, 0.0)):
+            parameters = [p for n, p in named if is_plain[n] is wanted]
+            groups.append({"params": parameters, "weight_decay": decay, "lr": rate})
     return _OPTIMIZERS[section.method]([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)

@@ -11,6 +11,7 @@ from seqrl.configs.base_config import (
 )
 from seqrl.configs.bc_config import BCConfig
 from seqrl.configs.bc_vae_config import BCVAEConfig
+from seqrl.configs.iql_config import IQLConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.configs.overrides import apply_overrides
 from seqrl.configs.section import Component, Section
@@ -21,6 +22,7 @@ __all__ = [
     "BCVAEConfig",
     "BaseConfig",
     "Component",
+    "IQLConfig",
     "MultiTaskConfig",
     "Section",
     "apply_overrides",

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from seqrl.configs.building import build_section
 from seqrl.configs.section import Section
+from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.run import (
     CollectSection,
     EnvSection,
@@ -41,7 +42,7 @@ class BaseConfig(Section):
     train: TrainSection = TrainSection()
     collect: CollectSection = CollectSection()
     observation: ObservationSection = ObservationSection()
-    algo: Section
+    algo: AlgoSection
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole config as plain JSON values."""

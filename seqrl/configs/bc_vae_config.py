@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from seqrl.configs.base_config import BaseConfig, register_config
-from seqrl.configs.bc_config import BCSection
 from seqrl.configs.section import Section
+from seqrl.configs.sections.algo import ChunkSection
 from seqrl.configs.sections.run import ImitationObservationSection
 
 
@@ -36,7 +36,7 @@ class LatentSection(Section):
         return self
 
 
-class BCVAESection(BCSection):
+class BCVAESection(ChunkSection):
     """Behaviour cloning with a latent vector: a memory, an auto-encoder of actions, an optimiser."""
 
     latent: LatentSection = LatentSection()

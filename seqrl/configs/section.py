@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import CoreSchema, core_schema
 
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import Registry
+from seqrl.core.registry import Choice, Registry
 
 
 class Section(BaseModel):
@@ -38,6 +38,16 @@ class Section(BaseModel):
         """
         return {name: _plain(getattr(self, name)) for name in type(self).model_fields if name != "type"}
 
+    def choice(self) -> Choice:
+        """Return a component's section as its registered name and its options.
+
+        Raises:
+            ConfigError: If the section is not a component's, so it has no ``type``.
+        """
+        if "type" not in type(self).model_fields:
+            raise ConfigError(f"{type(self).__name__} is not the section of a registered component: it has no 'type'")
+        return self.__dict__["type"], self.options()
+
     def to_values(self) -> dict[str, Any]:
         """Return the section as nested dicts, lists and scalars, each component's fields included."""
         return self.model_dump(serialize_as_any=True)
@@ -46,7 +56,7 @@ class Section(BaseModel):
 def _plain(value: Any) -> Any:
     """Return an option with the components' sections in it as type and options."""
     if isinstance(value, Section) and "type" in type(value).model_fields:
-        return value.type, value.options()  # type: ignore[attr-defined]
+        return value.choice()
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, list) else value

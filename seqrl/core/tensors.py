@@ -52,6 +52,7 @@ class SeqBatch:
         terminated: ``(B, T)`` bool.
         truncated: ``(B, T)`` bool.
         mask: ``(B, T)`` bool, True where the transition is real: the only truth about padding.
+        extras: Name -> ``(B, L, ...)`` float32, what :attr:`seqrl.algo.Algo.needs` asks the data for.
     """
 
     inputs: SeqInputs
@@ -60,6 +61,7 @@ class SeqBatch:
     terminated: Tensor
     truncated: Tensor
     mask: Tensor
+    extras: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def num_transitions(self) -> int:
@@ -73,7 +75,7 @@ class SeqBatch:
 
     def map(self, f: Callable[[Tensor], Tensor]) -> SeqBatch:
         """Return a copy with ``f`` applied to every tensor."""
-        others = {k.name: f(getattr(self, k.name)) for k in fields(self) if k.name != "inputs"}
+        others = {k.name: _map(f, getattr(self, k.name)) for k in fields(self) if k.name != "inputs"}
         return SeqBatch(inputs=self.inputs.map(f), **others)
 
     def to(self, device: torch.device | str) -> SeqBatch:
@@ -87,8 +89,8 @@ class SeqBatch:
     def to_mapping(self) -> dict[str, Any]:
         """Return the dict batch that robomimic users know.
 
-        ``obs`` and ``next_obs`` hold the T inputs before and after each action; ``pad_mask`` is ``(B, T, 1)``; ``goal``
-        and ``action_mask``, where there are any, belong to the T + 1 inputs.
+        ``obs`` and ``next_obs`` hold the T inputs before and after each action; ``pad_mask`` is ``(B, T, 1)``;
+        ``goal``, ``action_mask`` and ``extras``, where there are any, belong to the T + 1 inputs.
         """
         return {
             "obs": {k: v[:, :-1] for k, v in self.inputs.obs.items()},
@@ -103,6 +105,7 @@ class SeqBatch:
             "prev_reward": self.inputs.prev_reward[:, 0],
             **({"goal": self.inputs.goal} if self.inputs.goal else {}),
             **({"action_mask": self.inputs.action_mask} if self.inputs.action_mask is not None else {}),
+            **({"extras": self.extras} if self.extras else {}),
         }
 
     @classmethod
@@ -148,6 +151,7 @@ class SeqBatch:
             terminated=terminated,
             truncated=_flags(batch.get("truncated"), num, steps, default=False),
             mask=mask,
+            extras={k: torch.as_tensor(v).float() for k, v in (batch.get("extras") or {}).items()},
         )
 
 

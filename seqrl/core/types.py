@@ -21,7 +21,8 @@ class Trajectory:
         actions: ``(T, ...)``, as the environment takes them.
         rewards: ``(T,)`` float32, never scaled here.
         terminated: ``(T,)`` bool. The MDP ended; the value of the next input is zero.
-        truncated: ``(T,)`` bool. A time limit cut the episode; bootstrap through it.
+        truncated: ``(T,)`` bool. A time limit cut the episode; bootstrap through it. A piece of an episode that went
+            on, or that was cut off by storage, ends without either flag.
         env_name: Which task it came from.
         start_step: Steps of the episode before this piece; 0 where it holds the episode's beginning.
         prev_action: Action before ``start_step``; zeros at an episode's start.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import Any
 
 from gymnasium import spaces
@@ -63,6 +64,14 @@ class TrainingDataset(ABC):
 
         Raises:
             DataError: If the data is not what it was.
+        """
+
+    def provide(self, needs: Collection[str], discount: float = 1.0) -> None:  # noqa: B027
+        """Bring in every batch what an algorithm needs, in :attr:`SeqBatch.extras`.
+
+        Args:
+            needs: See :attr:`seqrl.algo.Algo.needs`; ``next_obs`` is not meant here.
+            discount: Of ``mc_return``.
         """
 
     def use_categories(self, action_space: spaces.Space[Any]) -> None:  # noqa: B027

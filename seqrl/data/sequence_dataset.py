@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,9 @@ from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
 from seqrl.core.spaces import ActionCodec
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
+from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
+from seqrl.data.extras import EXTRAS, RETURNS, check_whole, window_returns
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
 from seqrl.data.sampling import Padding, draw_trajectories, draw_windows, split_numbers
@@ -65,6 +67,8 @@ class SequenceDataset(TrainingDataset):
         self._goal_keys = tuple(goal_keys)
         self._codec = ActionCodec(self.info.action_space)
         self._checked: list[Source] = []
+        self._extras: frozenset[str] = frozenset()
+        self._discount = 1.0
         self.refresh(0)
 
     def refresh(self, epoch: int) -> None:
@@ -111,6 +115,11 @@ class SequenceDataset(TrainingDataset):
         codec = ActionCodec(action_space)
         if codec.kind != "continuous":
             self._codec = codec
+
+    def provide(self, needs: Collection[str], discount: float = 1.0) -> None:
+        """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""
+        self._extras = frozenset(needs) & EXTRAS
+        self._discount = discount
 
     @property
     def is_ready(self) -> bool:
@@ -223,6 +232,11 @@ class SequenceDataset(TrainingDataset):
             return {k: np.stack([columns[k] for columns in one_by_one]) for k in one_by_one[0]}
         start, real = draw_windows(lengths[chosen], self._window, self._padding, rng)
         offsets = start[:, None] + np.minimum(np.arange(self._window + 1), real[:, None])
+        if relabeler is not None and self._extras & RETURNS:
+            raise DataError(
+                f"{self.sources[source].name}: its relabeler changes windows, so the return of a whole trajectory is "
+                "not known; use one that changes trajectories, or an algorithm that needs no returns"
+            )
         columns = store.gather(trajectories, offsets, self._columns if relabeler is None else None)
         columns["step"] = store.start_step[trajectories][:, None] + offsets
         columns["mask"] = np.arange(self._window) < real[:, None]
@@ -232,7 +246,25 @@ class SequenceDataset(TrainingDataset):
         if self._goal_keys:
             ends = store.gather(trajectories, lengths[chosen][:, None], [f"obs/{k}" for k in self._goal_keys])
             columns |= self._goals({k: v[:, 0] for k, v in ends.items()}, len(trajectories))
-        return columns
+        return columns | self._extra_columns(store, trajectories, lengths[chosen], offsets)
+
+    def _extra_columns(
+        self, store: Store, trajectories: np.ndarray, lengths: np.ndarray, offsets: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return what algorithms need beside the columns, as ``extras/...``."""
+        found: dict[str, np.ndarray] = {}
+        if "next_action" in self._extras:
+            after = np.minimum(offsets + 1, lengths[:, None])
+            found["next_action"] = store.gather(trajectories, after, ["prev_action"])["prev_action"]
+        if self._extras & RETURNS:
+            rows = np.minimum(np.arange(int(lengths.max()) + 1), lengths[:, None])
+            whole = store.gather(trajectories, rows, ["prev_reward", "terminated", "truncated"])
+            ended = whole["terminated"][:, -1] | whole["truncated"][:, -1]
+            check_whole(store.start_step[trajectories], ended, store.info.source or str(store.path))
+            rewards = whole["prev_reward"][:, 1:]
+            found |= window_returns(self._extras, rewards, lengths, offsets, self._discount)
+        has_next = offsets < lengths[:, None]  # nothing is done after the last input
+        return {f"extras/{k}": v for k, v in found.items()} | ({"has_next": has_next} if found else {})
 
     def _goals(self, ends: Mapping[str, np.ndarray], *lead: int) -> dict[str, np.ndarray]:
         """Return the last observations ``(*lead, ...)`` of trajectories as goals of all inputs of their windows."""
@@ -252,9 +284,34 @@ class SequenceDataset(TrainingDataset):
         return {
             **{k: v[offsets] for k, v in rows.items() if k in self._columns},
             **goals,
+            **self._extras_of(trajectory, rows, offsets),
             "step": trajectory.start_step + offsets,
             "mask": np.arange(self._window) < real[0],
         }
+
+    def _extras_of(
+        self, trajectory: Trajectory, rows: Mapping[str, np.ndarray], offsets: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return the same for a window of one trajectory that was changed as a whole."""
+        length, found = np.array([len(trajectory)]), {}
+        if "next_action" in self._extras:
+            found["next_action"] = rows["prev_action"][np.minimum(offsets + 1, length[0])]
+        if self._extras & RETURNS:
+            ended = np.array([rows["terminated"][-1] | rows["truncated"][-1]])
+            check_whole(np.array([trajectory.start_step]), ended, trajectory.env_name or "a relabelled trajectory")
+            returns = window_returns(self._extras, trajectory.rewards[None], length, offsets[None], self._discount)
+            found |= {k: v[0] for k, v in returns.items()}
+        has_next = offsets < length[0]
+        return {f"extras/{k}": v for k, v in found.items()} | ({"has_next": has_next} if found else {})
+
+    def _collated_extras(self, columns: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+        found = {k[7:]: v for k, v in columns.items() if k.startswith("extras/")}
+        if "next_action" in found:
+            raw, has_next = found["next_action"], columns["has_next"]
+            first = raw[:, :1]  # legal: zeros, where there is none, need not be an action
+            actions = self._codec.encode(np.where(has_next.reshape(*has_next.shape, *[1] * (raw.ndim - 2)), raw, first))
+            found["next_action"] = np.where(has_next[..., None], actions, np.float32(0.0))
+        return {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in found.items()}
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:
         step = columns["step"]
@@ -282,6 +339,7 @@ class SequenceDataset(TrainingDataset):
             terminated=torch.from_numpy(columns["terminated"][:, 1:]),
             truncated=torch.from_numpy(columns["truncated"][:, 1:]),
             mask=torch.from_numpy(columns["mask"]),
+            extras=self._collated_extras(columns),
         )
 
 

@@ -71,17 +71,15 @@ class Recorder:
         return finished
 
     def cut(self) -> list[Trajectory]:
-        """Hand out what is unfinished, as truncated where it stands; call :meth:`start` before going on."""
+        """Hand out what is unfinished, as pieces that end where it stands; call :meth:`start` before going on."""
         return [trajectory for _, trajectory in self._cut_rows(np.flatnonzero(self._active), self._cursor)]
 
     def _cut_rows(self, rows: np.ndarray, end: int) -> list[tuple[int, Trajectory]]:
-        """Hand out the transitions of some rows up to input ``end``, truncated there, if there are any."""
+        """Hand out the transitions of some rows up to input ``end``, if there are any; no flag says that they ended."""
         cut = []
         for row in map(int, rows):
             if end > self._begin[row]:
-                trajectory = self._trajectory(row, end, self._names[row])
-                trajectory.truncated[-1] = True
-                cut.append((row, trajectory))
+                cut.append((row, self._trajectory(row, end, self._names[row])))
             self._active[row] = False
         return cut
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from seqrl.models.mlp import make_activation
 from seqrl.models.two_hot import symlog
@@ -53,6 +54,29 @@ class EnsembleLinear(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
+class EnsembleLayerNorm(nn.Module):
+    """Layer normalisation with a scale and a bias of each member's own.
+
+    Args:
+        num: C.
+        width: Of the features.
+    """
+
+    def __init__(self, num: int, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(num, 1, width))
+        self.bias = nn.Parameter(torch.zeros(num, 1, width))
+
+    def forward(self, x: Float[Tensor, "C N D"]) -> Float[Tensor, "C N D"]:
+        """Return features of mean 0 and variance 1, scaled and shifted."""
+        return layer_norm(x, x.shape[-1:]) * self.scale + self.bias
+
+
+def make_norms(norm: str, num_layers: int, num: int, width: int) -> nn.ModuleList:
+    """Return what comes before each of the activations: ``layer`` or ``none``."""
+    return nn.ModuleList(EnsembleLayerNorm(num, width) if norm == "layer" else nn.Identity() for _ in range(num_layers))
+
+
 class Critics(nn.Module, ABC):
     """C critics whose work on a state is done once and shared by all actions that are judged there."""
 
@@ -93,6 +117,7 @@ class StateActionCritics(Critics):
         num_layers: Hidden layers, at least 1.
         d_hidden: Their width.
         activation: Their activation.
+        norm: Before each activation: ``none`` or ``layer``.
     """
 
     horizon: Tensor
@@ -109,6 +134,7 @@ class StateActionCritics(Critics):
         num_layers: int = 2,
         d_hidden: int = 256,
         activation: str = "leaky_relu",
+        norm: str = "none",
     ) -> None:
         super().__init__()
         self.register_buffer("horizon", discount_features(discounts), persistent=False)
@@ -118,6 +144,7 @@ class StateActionCritics(Critics):
         self.first_discount = EnsembleLinear(num_critics, 1, d_hidden, fan_in=fan_in, bias=False)
         self.activation = make_activation(activation)
         self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
+        self.norms = make_norms(norm, num_layers, num_critics, d_hidden)
         self.last = EnsembleLinear(num_critics, d_hidden, d_out)
 
     def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L C E"]:
@@ -134,9 +161,9 @@ class StateActionCritics(Critics):
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
         of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, 1, num_g))
         of_state = share.movedim(2, 0)[:, None, :, :, None]
-        x = self.activation(of_state + of_action + of_discount).flatten(1, 4)
-        for layer in self.hidden:
-            x = self.activation(layer(x))
+        x = self.activation(self.norms[0]((of_state + of_action + of_discount).flatten(1, 4)))
+        for layer, norm in zip(self.hidden, self.norms[1:], strict=True):
+            x = self.activation(norm(layer(x)))
         y = self._last(x)
         outputs: Tensor = y.unflatten(1, (*lead[:-1], num_g)).movedim(0, -2)
         return outputs
@@ -153,6 +180,7 @@ class StateCritics(Critics):
         num_layers: Hidden layers, at least 1.
         d_hidden: Their width.
         activation: Their activation.
+        norm: Before each activation: ``none`` or ``layer``.
     """
 
     def __init__(
@@ -165,19 +193,21 @@ class StateCritics(Critics):
         num_layers: int = 2,
         d_hidden: int = 256,
         activation: str = "leaky_relu",
+        norm: str = "none",
     ) -> None:
         super().__init__()
         self.sizes = (num_discounts, num_actions)
         self.activation = make_activation(activation)
         self.first = EnsembleLinear(num_critics, d_state, d_hidden)
         self.hidden = nn.ModuleList(EnsembleLinear(num_critics, d_hidden, d_hidden) for _ in range(num_layers - 1))
+        self.norms = make_norms(norm, num_layers, num_critics, d_hidden)
         self.last = EnsembleLinear(num_critics, d_hidden, num_discounts * num_actions)
 
     def share(self, state: Float[Tensor, "B L D"]) -> Float[Tensor, "B L G A C"]:
         """Return the value of every action."""
-        x = self.activation(self.first.shared(state.flatten(0, 1)))
-        for layer in self.hidden:
-            x = self.activation(layer(x))
+        x = self.activation(self.norms[0](self.first.shared(state.flatten(0, 1))))
+        for layer, norm in zip(self.hidden, self.norms[1:], strict=True):
+            x = self.activation(norm(layer(x)))
         y = self._last(x)
         table: Tensor = y.unflatten(-1, self.sizes).unflatten(1, state.shape[:2]).movedim(0, -1)
         return table

@@ -175,7 +175,7 @@ class Collector:
         return step
 
     def cut(self) -> None:
-        """Store unfinished episodes as truncated where they stand; the next call of :meth:`collect` resets."""
+        """Store unfinished episodes as pieces that end where they stand; the next call of :meth:`collect` resets."""
         if self._step is not None:
             for trajectory in self._recorder.cut():
                 self._write(trajectory)

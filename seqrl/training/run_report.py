@@ -19,7 +19,7 @@ def write_run_report(experiment: Experiment) -> Path:
     """Write ``report.html`` and the animation of an experiment that has ended; return the page's path."""
     config, folder = experiment.config, experiment.folder
     animation, caption = _animation(experiment)
-    memory = getattr(getattr(config.algo, "sequence_encoder", None), "type", "")
+    memory = config.algo.sequence_encoder.choice()[0]
     task = experiment.env_id or experiment.info.source
     report = Report(
         title=folder.path.name,

@@ -202,6 +202,8 @@ class ExperimentSetup:
         self._open_replay()
         dataset = self._build_dataset(sources)
         dataset.use_categories(self.info.action_space)
+        for given in filter(None, (dataset, valid)):
+            given.provide(self.algo.needs, self.algo.discount)
         self.algo.updater = Updater(
             self.algo,
             self.accelerator,
@@ -213,9 +215,9 @@ class ExperimentSetup:
         self.learner = Learner(self.algo, config.train, dataset, valid, rank=self.rank)
         self._build_environments()
 
-    def init_optimizer(self, nets: nn.Module) -> torch.optim.Optimizer:
+    def init_optimizer(self, nets: nn.ModuleDict) -> torch.optim.Optimizer:
         """Return the optimiser of all networks; override it to use another than that of ``algo.optimizer``."""
-        return build_optimizer(nets, self.config.algo.optimizer)  # type: ignore[attr-defined]
+        return build_optimizer(nets, self.config.algo.optimizer)
 
     @property
     def rank(self) -> int:
@@ -265,7 +267,7 @@ class ExperimentSetup:
         if self._given_dataset is not None and self._given_dataset[0].info is not None:
             infos.append(self._given_dataset[0].info)
         without = [info for info in infos if not info.has_next_obs]
-        if self.algo.needs_next_obs and without:
+        if "next_obs" in self.algo.needs and without:
             raise DataError(
                 f"{self.config.algo_name} bootstraps from the last observation, which {without[0].source} does not "
                 "have (next_obs); use bc, or write next_obs"

@@ -25,7 +25,7 @@ def start_summary(experiment: Experiment) -> str:
         },
         "policy": {
             "algorithm": config.algo_name,
-            "memory": str(getattr(getattr(config.algo, "sequence_encoder", None), "type", "-")),
+            "memory": config.algo.sequence_encoder.choice()[0],
             "parameters": format_count(sum(p.numel() for p in algo.nets.parameters())),
             "observations": ", ".join(f"{k} {list(s.shape)}" for k, s in algo.obs.items()),
             "actions": str(experiment.info.action_space),
@@ -86,7 +86,7 @@ def _collection(experiment: Experiment) -> dict[str, str]:
     limit = ", ".join(t for t in limits if t) or "none"
     return {
         "environments": f"{section.num_envs} {config.env.vectorization} of {', '.join(names)}",
-        "exploration": str(getattr(section.exploration, "type", "")),
+        "exploration": section.exploration.choice()[0],
         "replay": f"{format_megabytes(needed / 1e6)} predicted, {format_megabytes(free / 1e6)} free; limit {limit}",
     }
 

@@ -1,4 +1,4 @@
-"""Sections of the off-policy agents: critics, filters, and what both agents share."""
+"""Sections of what learns values: critics, filters, and what such algorithms share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.algo import PolicySection
 from seqrl.configs.sections.names import ActivationName
-from seqrl.configs.sections.policy import ActorSection, AutoDistributionSection, OptimizerSection
-from seqrl.configs.sections.sequence_encoders import TransformerSection
-from seqrl.core.registry import DISTRIBUTIONS, FILTERS, SEQUENCE_ENCODERS
+from seqrl.configs.sections.policy import OptimizerSection
+from seqrl.core.registry import FILTERS
 
 Discount = Annotated[float, Field(ge=0.0, le=0.999999)]
 
@@ -22,6 +22,7 @@ class CriticSection(Section):
     num_layers: PositiveInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
+    norm: Literal["none", "layer"] = Field("none", description="Normalisation before each activation.")
 
 
 @FILTERS.register_section("binary")
@@ -40,6 +41,7 @@ class ExponentialFilterSection(Section):
     beta: PositiveFloat = Field(1.0, description="Inverse temperature.")
     clip_low: float = Field(-10.0, description="Smallest advantage before the exponential.")
     clip_high: float = Field(10.0, description="Largest advantage before the exponential.")
+    max_weight: PositiveFloat | None = Field(None, description="Largest weight after it; null leaves it at that.")
 
     @model_validator(mode="after")
     def _ordered(self) -> ExponentialFilterSection:
@@ -67,27 +69,46 @@ class NoFilterSection(Section):
     type: Literal["none"] = "none"
 
 
-class AgentSection(Section):
+class ValueSection(PolicySection):
+    """What all algorithms share that learn values of actions."""
+
+    critic: CriticSection = CriticSection()
+    gamma: Discount = Field(0.99, description="Discount of the policy that acts.")
+    extra_gammas: list[Discount] = Field([], description="Further discounts, learned beside it; [] learns one only.")
+    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap.")
+    reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
+    tau: float = Field(0.005, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
+    use_popart: bool = Field(False, description="Normalise values by the moving statistics of their targets.")
+
+    @model_validator(mode="after")
+    def _discounts_differ(self) -> ValueSection:
+        if len({self.gamma, *self.extra_gammas}) <= len(self.extra_gammas):
+            raise ValueError(f"gamma {self.gamma} and extra_gammas {self.extra_gammas} name a discount twice")
+        return self
+
+
+class OfflineOptimizerSection(OptimizerSection):
+    """How the weights of an algorithm move that learns values from fixed data."""
+
+    learning_rate: PositiveFloat = Field(3e-4, description="Step size after warm-up.")
+    clip: Literal["global", "per_group"] = Field(
+        "per_group", description="Clip the gradient of all networks together, or that of each network alone."
+    )
+
+
+class AgentSection(ValueSection):
     """What both agents share."""
 
-    sequence_encoder: Annotated[Section, Component(SEQUENCE_ENCODERS)] = Field(
-        TransformerSection(), description="The memory."
-    )
-    actor: ActorSection = ActorSection()
-    critic: CriticSection = CriticSection()
-    distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
-        AutoDistributionSection(), description="The distribution of actions."
-    )
-    filter: Annotated[Section, Component(FILTERS)] = Field(
-        BinaryFilterSection(), description="Weight of each transition in the offline actor loss, by its advantage."
-    )
-    optimizer: OptimizerSection = OptimizerSection()
     gamma: Discount = Field(0.999, description="Discount of the policy that acts.")
     extra_gammas: list[Discount] = Field(
         [0.1, 0.9, 0.95, 0.97, 0.99, 0.995], description="Further discounts, learned beside it; [] learns one only."
     )
-    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap.")
     reward_multiplier: PositiveFloat = Field(10.0, description="Scales rewards in the losses only.")
+    tau: float = Field(0.003, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
+    use_popart: bool = Field(True, description="Normalise values by the moving statistics of their targets.")
+    filter: Annotated[Section, Component(FILTERS)] = Field(
+        BinaryFilterSection(), description="Weight of each transition in the offline actor loss, by its advantage."
+    )
     online_coeff: NonNegativeFloat = Field(1.0, description="Weight of the actor's policy-gradient loss.")
     offline_coeff: NonNegativeFloat = Field(0.1, description="Weight of the actor's filtered imitation loss.")
     online_value: Literal["min", "mean"] = Field(
@@ -97,9 +118,7 @@ class AgentSection(Section):
     num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
     num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
-    tau: float = Field(0.003, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
     use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
-    use_popart: bool = Field(True, description="Normalise values by the moving statistics of their targets.")
 
     @model_validator(mode="after")
     def _consistent(self) -> AgentSection:
@@ -107,8 +126,6 @@ class AgentSection(Section):
             raise ValueError(
                 f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
             )
-        if len({self.gamma, *self.extra_gammas}) <= len(self.extra_gammas):
-            raise ValueError(f"gamma {self.gamma} and extra_gammas {self.extra_gammas} name a discount twice")
         if self.online_coeff == 0 and self.offline_coeff == 0:
             raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
         return self

@@ -39,6 +39,12 @@ class OptimizerSection(Section):
     grad_clip: PositiveFloat | None = Field(
         1.0, description="Largest L2 norm of the gradient; null turns clipping off."
     )
+    clip: Literal["global", "per_group"] = Field(
+        "global", description="Clip the gradient of all networks together, or that of each network alone."
+    )
+    rates: dict[str, PositiveFloat] = Field(
+        {}, description="Network (trunk, actor, critic, ...) -> factor of its learning rate; those not named have 1."
+    )
 
     @model_validator(mode="after")
     def _fits_the_schedule(self) -> OptimizerSection:
@@ -113,8 +119,9 @@ class GaussianSection(Section):
     is_bounded: bool = Field(
         True, description="Keep the mean in [-1, 1] by a tanh; false leaves it unbounded, for normalised actions."
     )
-    fixed_std: PositiveFloat | None = Field(
-        None, description="Standard deviation everywhere; null learns one per state."
+    fixed_std: PositiveFloat | None = Field(None, description="Standard deviation everywhere; null learns it.")
+    std: Literal["per_state", "shared"] = Field(
+        "per_state", description="Learn the standard deviation of each state, or one for all of them."
     )
     init_std: PositiveFloat = Field(
         0.5, description="Learned standard deviation where the network gives 0, as it nearly does at first."

@@ -6,7 +6,7 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, softplus
 
 from seqrl.core.registry import DISTRIBUTIONS
@@ -133,9 +133,10 @@ class Gaussian(ActionDistribution):
 
 @DISTRIBUTIONS.register("gaussian")
 class GaussianHead(DistributionHead):
-    """Mean per dimension, through a tanh if bounded; then the raw standard deviations, unless they are fixed.
+    """Mean per dimension, through a tanh if bounded; then the raw standard deviations, if they depend on the state.
 
-    A learned standard deviation is ``softplus(raw + c) + min_std``, with c such that it is ``init_std`` at 0.
+    One standard deviation for all states is a weight of this module. A learned standard deviation is
+    ``softplus(raw + c) + min_std``, with c such that it is ``init_std`` at 0.
     """
 
     kinds = ("continuous",)
@@ -146,12 +147,15 @@ class GaussianHead(DistributionHead):
         *,
         is_bounded: bool = True,
         fixed_std: float | None = None,
+        std: str = "per_state",
         init_std: float = 0.5,
         min_std: float = 0.01,
         low_noise_eval: bool = True,
     ) -> None:
         super().__init__(codec)
-        self.num_parameters = codec.dim * (2 if fixed_std is None else 1)
+        is_per_state = fixed_std is None and std == "per_state"
+        self.num_parameters = codec.dim * (2 if is_per_state else 1)
+        self.shared_std = nn.Parameter(torch.zeros(codec.dim)) if fixed_std is None and not is_per_state else None
         self.is_bounded = is_bounded
         self.fixed_std = fixed_std
         self.min_std = min_std
@@ -160,9 +164,10 @@ class GaussianHead(DistributionHead):
         self.low_noise_eval = low_noise_eval
 
     def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Gaussian:
-        """Return the distribution: means first, then raw standard deviations."""
+        """Return the distribution: means first, then raw standard deviations, if they depend on the state."""
         if self.fixed_std is None:
-            mean, raw = parameters.chunk(2, dim=-1)
+            mean, raw = (parameters, self.shared_std) if self.shared_std is not None else parameters.chunk(2, dim=-1)
+            raw = raw.expand_as(mean)
             log_std = (softplus(raw + self.offset) + self.min_std).log()
         else:
             mean, log_std = parameters, torch.full_like(parameters, math.log(self.fixed_std))

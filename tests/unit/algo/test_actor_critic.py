@@ -28,15 +28,12 @@ def test_gradients_go_where_they_should(space):
     """Own-action term: actor and trunk, no critic. Critic loss: critic and trunk. Targets: nothing."""
     algo = small_algo("actor_critic", action_space=ACTION_SPACES[space])
     batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
-    state, _ = algo.trunk(batch.inputs)
-    _, own = algo._judged(batch, state, algo.actor.parameters_of(state, batch.inputs))
-    assert gradients(algo, -own.mean()) == {"actor", "trunk"}
-    state, _ = algo.trunk(batch.inputs)
-    parameters = algo.actor.parameters_of(state, batch.inputs)
-    targets = algo._td_targets(batch, state.detach(), parameters.detach())
-    assert not targets.requires_grad
-    raw, _ = algo._judged(batch, state, parameters)
-    assert gradients(algo, algo.critic_loss(raw, targets, batch.mask)) == {"critic", "trunk"}
+    (_, online), _ = algo.actor_terms(algo.look(batch)).losses.values()
+    assert gradients(algo, online.sum()) == {"actor", "trunk"}
+    p = algo.look(batch)
+    targets = algo._targets(batch, algo.next_values(p).detach())
+    ((_, error),) = algo.critic_terms(p, targets).losses.values()
+    assert gradients(algo, error.sum()) == {"critic", "trunk"}
     assert not any(p.requires_grad for n, p in algo.nets.named_parameters() if n.startswith("target"))
 
 
@@ -44,8 +41,8 @@ def test_gradients_go_where_they_should(space):
 @pytest.mark.parametrize("space", sorted(ACTION_SPACES))
 def test_targets_are_constants_of_the_losses(space, use_target_actor):
     algo = small_algo("actor_critic", action_space=ACTION_SPACES[space], use_target_actor=use_target_actor)
-    made, original = [], algo._td_targets
-    algo._td_targets = lambda *given: made.append(original(*given)) or made[-1]
+    made, original = [], algo.critic_terms
+    algo.critic_terms = lambda p, targets: made.append(targets) or original(p, targets)
     algo.compute_losses(algo.process_batch_for_training(random_batch(ACTION_SPACES[space])))
     assert len(made) == 1
     assert not made[0].requires_grad

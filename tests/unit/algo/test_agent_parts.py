@@ -8,8 +8,8 @@ import torch
 from gymnasium import spaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqrl.algo import ActorCritic
 from seqrl.algo.finite_guard import FiniteGuard
+from seqrl.algo.losses import MaskEdits
 from seqrl.algo.updater import Updater
 from seqrl.configs import config_factory
 from seqrl.configs.sections.run import TrainSection
@@ -158,28 +158,42 @@ def test_masked_values_are_expectations_over_legal_actions():
 
 
 # ---------------------------------------------------------------------------------------------- hooks
-def test_edited_masks_leave_transitions_out():
-    class Halved(ActorCritic):
-        def edit_actor_mask(self, mask):
-            return mask & (torch.arange(mask.shape[1]) < 2)
+@pytest.mark.parametrize("name", [*AGENTS, "iql", "bc", "bc_vae"])
+def test_edited_masks_leave_transitions_out(name):
+    """What an edit leaves out has no part in the loss, whatever it holds, and the edit sees batch, loss and mask."""
+    algo = small_algo(name).__class__(small_algo(name).config, OBS, small_algo(name).codec, "cpu")
+    algo.set_eval()
+    seen = []
 
-        def edit_critic_mask(self, mask):
-            return mask & (torch.arange(mask.shape[1]) >= 2)
+    def first_two(batch, loss, mask):
+        seen.append((batch, loss, mask))
+        return mask & (torch.arange(mask.shape[1]) < 2)
 
-    plain = small_algo("actor_critic", num_critics_td=4)
-    halved = Halved(plain.config, OBS, plain.codec, "cpu")
-    halved.deserialize(plain.serialize())
-    batch = plain.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
-    for name, kept in (("loss/actor_offline", slice(0, 2)), ("loss/critic", slice(2, None))):
-        mask = torch.zeros_like(batch.mask)
-        mask[:, kept] = batch.mask[:, kept]
-        for algo in (plain, halved):
-            algo.set_eval()
-        edited = halved.compute_losses(batch).metrics[name]
-        plain.edit_actor_mask = plain.edit_critic_mask = lambda _, mask=mask: mask
-        torch.testing.assert_close(edited, plain.compute_losses(batch).metrics[name])
-        del plain.edit_actor_mask, plain.edit_critic_mask
-        assert plain.compute_losses(batch).metrics[name] != edited
+    algo.mask_edits.actor = algo.mask_edits.critic = first_two
+    batch = random_batch(ACTION_SPACES["discrete"])
+    short = replace(batch, mask=batch.mask & (torch.arange(batch.mask.shape[1]) < 2))
+    edited, whole = (algo.compute_losses(algo.process_batch_for_training(b)) for b in (batch, batch))
+    assert seen
+    for given, loss, mask in seen:
+        assert given.rewards.shape == loss.shape == mask.shape
+        assert not loss.requires_grad
+        assert loss[mask].abs().max() > 0
+    del algo.mask_edits
+    algo.mask_edits = MaskEdits()
+    plain = algo.compute_losses(algo.process_batch_for_training(batch))
+    assert plain.total != edited.total
+    assert whole.metrics.keys() == plain.metrics.keys()
+    if name == "bc":  # nothing but the mask of its loss depends on padding: leaving out is padding
+        torch.testing.assert_close(edited.total, algo.compute_losses(algo.process_batch_for_training(short)).total)
+
+
+def test_a_mask_edit_can_choose_by_the_loss():
+    algo = small_algo("bc")
+    algo.set_eval()
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    plain = algo.compute_losses(batch).total
+    algo.mask_edits.actor = lambda _, loss, mask: mask & (loss > loss[mask].median())
+    assert algo.compute_losses(batch).total > plain
 
 
 # -------------------------------------------------------------------------------------------- metrics
@@ -318,8 +332,8 @@ def test_the_ensemble_judges_by_its_minimum_or_its_mean():
 
 
 def test_without_critics_no_next_observation_is_needed():
-    assert not small_algo("actor_critic", online_coeff=0.0, filter={"type": "none"}).needs_next_obs
-    assert small_algo("actor_critic").needs_next_obs
+    assert not small_algo("actor_critic", online_coeff=0.0, filter={"type": "none"}).needs
+    assert small_algo("actor_critic").needs == {"next_obs"}
 
 
 @pytest.mark.parametrize(

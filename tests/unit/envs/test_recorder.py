@@ -198,4 +198,4 @@ def test_fault_of_a_row_that_has_ended_adds_nothing():
         np.full(2, 3), _rows_step(0, 0.0, is_first=everyone, truncated=everyone, fault=everyone)
     )
     assert (row, ended.actions.tolist(), cut.actions.tolist()) == (1, [1, 2], [1, 2])
-    assert cut.truncated.tolist() == [False, True]
+    assert cut.truncated.tolist() == [False, False]

@@ -1,0 +1,40 @@
+"""Weight averages for evaluation, as diffusion policies need them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from seqrl.algo.targets import follow, frozen_copy
+
+
+class AveragedNets(nn.Module):
+    """Moving averages of networks, with a decay that grows with the steps.
+
+    After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
+    The averages take no gradient and are saved with the weights; put this module into ``Algo.nets``, and call
+    :meth:`move` from ``Algo.on_gradient_step``.
+
+    Args:
+        nets: Name -> network, without batch normalisation, whose statistics are no weights.
+        power: Of the decay.
+        max_decay: Largest decay.
+
+    Source: Chi et al. (2023), Diffusion Policy, arXiv 2303.04137, section 6.
+    """
+
+    num_steps: Tensor
+
+    def __init__(self, nets: nn.ModuleDict, *, power: float = 0.75, max_decay: float = 0.9999) -> None:
+        super().__init__()
+        self.averages = nn.ModuleDict({name: frozen_copy(net) for name, net in nets.items()})
+        self.power, self.max_decay = power, max_decay
+        self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def move(self, nets: nn.ModuleDict) -> None:
+        """Move each average towards its network, after a gradient step."""
+        self.num_steps += 1
+        decay = min(1.0 - (1.0 + float(self.num_steps)) ** -self.power, self.max_decay)
+        for name, average in self.averages.items():
+            follow(average, nets[name], 1.0 - decay)

@@ -1,0 +1,295 @@
+"""What all algorithms share that learn values of actions: one pass of the memory, then hooks for the idea."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call
+
+from seqrl.algo.agent_metrics import policy_metrics, popart_metrics, value_metrics
+from seqrl.algo.algo import PolicyAlgo, ValueAlgo
+from seqrl.algo.losses import Losses, MaskEdit
+from seqrl.algo.objectives import masked_mean, n_step_targets
+from seqrl.algo.targets import follow, frozen_copy
+from seqrl.algo.trunk import build_actor, build_trunk
+from seqrl.configs.sections.agent import ValueSection
+from seqrl.core.errors import ConfigError
+from seqrl.core.registry import Choice
+from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.models.actors import Actor
+from seqrl.models.critics import Critics, StateActionCritics, StateCritics
+from seqrl.models.distributions import ActionDistribution
+from seqrl.models.popart import PopArt
+from seqrl.models.sequence_encoders import State
+
+ValueSectionT = TypeVar("ValueSectionT", bound=ValueSection)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass of the memory over a batch gives; G discounts, C critics with O outputs.
+
+    Attributes:
+        batch: Processed.
+        state: ``(B, L, D)`` of the memory.
+        parameters: ``(B, L, G, P)`` of the policies.
+        share: What the critics make of the states alone.
+        raw: ``(B, T, G, C, O)`` outputs of the critics for the data's actions.
+        extras: Name -> what :meth:`ValueAgent.extra_heads` made of the states.
+    """
+
+    batch: SeqBatch
+    state: Float[Tensor, "B L D"]
+    parameters: Float[Tensor, "B L G P"]
+    share: Tensor
+    raw: Tensor
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Parts of the loss by name, and what to log of them.
+
+    Attributes:
+        losses: Name -> (weight, loss). A loss is ``(B, T)``, one number per transition, whose mean over the real ones
+            counts; or a scalar, which counts as it is.
+        metrics: Name ``group/name`` -> detached scalar.
+    """
+
+    losses: Mapping[str, tuple[float, Tensor]]
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
+    """A memory, a policy and an ensemble of critics per discount, whose targets come from slowly following copies.
+
+    A subclass says what its targets are made of (:meth:`next_values`), what the critics learn (:meth:`critic_terms`)
+    and what the policy learns (:meth:`actor_terms`). Each discount has values of its own; the last one acts.
+
+    Attributes:
+        auto_distribution: Kind of action -> what ``algo.distribution`` ``auto`` means, where it is not the usual one.
+        learns_values: Whether there are critics.
+        uses_target_actor: Whether a copy of the policy follows it.
+    """
+
+    auto_distribution: ClassVar[Mapping[str, Choice]] = {}
+    fitted: tuple[str, ...] = ("loss/critic",)
+    learns_values = True
+    uses_target_actor = False
+    actor: Actor
+    critic: Critics
+
+    # ------------------------------------------------------------------------------------------ networks
+    def _create_networks(self) -> None:
+        section = self.algo_config
+        self.discount = section.gamma
+        self.discounts = torch.tensor([*section.extra_gammas, section.gamma], device=self.device)
+        self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
+        self.actor = build_actor(
+            self.trunk.d_output, section, self.obs, self.codec, len(self.discounts), auto=self.auto_distribution
+        )
+        self.nets.update({"trunk": self.trunk, "actor": self.actor})
+        if not self.learns_values:
+            return
+        self.needs = self.needs | {"next_obs"}
+        self.critic = self._build_critic()
+        self.target_critic = frozen_copy(self.critic)
+        self.popart = PopArt(len(self.discounts))
+        self.nets.update({"critic": self.critic, "target_critic": self.target_critic, "popart": self.popart})
+        if self.uses_target_actor:
+            self.target_actor = frozen_copy(self.actor)
+            self.nets["target_actor"] = self.target_actor
+
+    @property
+    def sums_over_actions(self) -> bool:
+        """Whether critics give the values of all actions at once (one discrete factor), or take one as an input."""
+        return len(self.codec.factors) == 1
+
+    def _build_critic(self) -> Critics:
+        sizes = self.algo_config.critic.options()
+        if self.sums_over_actions:
+            return StateCritics(self.trunk.d_output, self.codec.dim, len(self.discounts), **sizes)
+        return self._build_action_critic(**sizes)
+
+    def _build_action_critic(self, **sizes: Any) -> StateActionCritics:
+        num_active = len(self.codec.factors) or None
+        return StateActionCritics(self.trunk.d_output, self.codec.dim, self.discounts, num_active=num_active, **sizes)
+
+    # ------------------------------------------------------------------------------------ units of values
+    def values_of(self, raw: Float[Tensor, "*lead O"]) -> Float[Tensor, "*lead"]:
+        """Return values, in multiplied reward units, of the critics' raw outputs."""
+        return raw.squeeze(-1) * (self.popart.scale if self.algo_config.use_popart else 1.0)
+
+    def normalized(self, values: Float[Tensor, "*lead G C"]) -> Float[Tensor, "*lead G C"]:
+        """Return values in the units in which losses compare them."""
+        return self.popart.normalize(values) if self.algo_config.use_popart else values
+
+    def critic_error(self, raw: Float[Tensor, "B T G C O"], targets: Float[Tensor, "B T G"]) -> Float[Tensor, "B T"]:
+        """Return the squared error of the normalised values, averaged over discounts and critics."""
+        error = self.normalized(self.values_of(raw)) - self.normalized(targets.unsqueeze(-1))
+        return error.square().mean((-1, -2))
+
+    def constant_critic(self) -> Callable[..., Tensor]:
+        """Return the critics as a function whose gradients reach its inputs, but not the critics."""
+        frozen = {k: v.detach() for k, v in self.critic.named_parameters()}
+
+        def critic(*inputs: Tensor) -> Tensor:
+            output: Tensor = functional_call(self.critic, frozen, inputs)
+            return output
+
+        return critic
+
+    # --------------------------------------------------------------------------------------------- hooks
+    def extra_heads(self, batch: SeqBatch, state: Float[Tensor, "B L D"]) -> Mapping[str, Tensor]:
+        """Return what further networks make of the memory's states, for :attr:`Pass.extras`; nothing by default."""
+        return {}
+
+    @abstractmethod
+    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
+        """Return the values of all inputs that targets bootstrap from; no gradient is taken."""
+
+    @abstractmethod
+    def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
+        """Return the losses of the critics, given bootstrapped targets in multiplied reward units."""
+
+    @abstractmethod
+    def actor_terms(self, p: Pass) -> Terms:
+        """Return the losses of the policy."""
+
+    @abstractmethod
+    def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
+        """Return ``v`` and ``advantage`` of the transitions (multiplied reward units), and ``filter_weight``."""
+
+    # --------------------------------------------------------------------------------------------- losses
+    def look(self, batch: SeqBatch) -> Pass:
+        """Return what one pass over a processed batch gives."""
+        state, _ = self.trunk(batch.inputs)
+        parameters = self.actor.parameters_of(state, batch.inputs)
+        if not self.learns_values:
+            return Pass(batch, state, parameters, state, state)
+        share = self.critic.share(state)
+        raw = self.critic(share[:, :-1], batch.actions[None, :, :, None])[0]
+        return Pass(batch, state, parameters, share, raw, self.extra_heads(batch, state))
+
+    def compute_losses(self, batch: SeqBatch) -> Losses:
+        """Return the losses of critics and policy, weighed and added."""
+        p = self.look(batch)
+        stats = self.trunk.stats(batch.inputs, batch.input_mask)
+        metrics: dict[str, Tensor] = {"data/padded_share": 1.0 - batch.mask.float().mean()}
+        total = p.state.new_zeros(())
+        if self.learns_values:
+            with torch.no_grad():
+                targets = self._targets(batch, self.next_values(p))
+            stats["popart"] = self.popart.stats(targets, batch.mask)
+            total = self._add(self.critic_terms(p, targets), total, batch, self.mask_edits.critic, metrics)
+            if self.wants_metrics:
+                q = self.values_of(p.raw.detach())
+                metrics |= value_metrics(batch.mask, self.discounts_by_name, targets, q)
+                metrics |= popart_metrics(self.popart, self.discounts_by_name) if self.algo_config.use_popart else {}
+        total = self._add(self.actor_terms(p), total, batch, self.mask_edits.actor, metrics)
+        if self.wants_metrics:
+            metrics |= policy_metrics(self.policy_over_data(p), batch.mask)
+        return Losses(total, metrics, stats)
+
+    def _add(self, terms: Terms, total: Tensor, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> Tensor:
+        """Return the total with the losses, weighed, over the transitions that count, and log each."""
+        each = {n: (w, loss) for n, (w, loss) in terms.losses.items() if loss.dim() > 0}
+        mask = batch.mask
+        if each:
+            mask = edit(batch, torch.stack([w * loss.detach() for w, loss in each.values()]).sum(0), mask)
+        for name, (weight, loss) in terms.losses.items():
+            value = masked_mean(loss, mask) if name in each else loss
+            metrics[f"loss/{name}"] = value.detach()
+            total = total + weight * value
+        metrics |= terms.metrics
+        return total
+
+    def _targets(self, batch: SeqBatch, values: Float[Tensor, "B L G"]) -> Float[Tensor, "B T G"]:
+        """Return bootstrapped targets, in multiplied reward units."""
+        rewards = batch.rewards * self.algo_config.reward_multiplier
+        n_step = self.algo_config.n_step
+        return n_step_targets(rewards, batch.terminated, batch.mask, values, self.discounts, n_step)
+
+    def policy_over_data(self, p: Pass) -> ActionDistribution:
+        """Return the policies ``(B, T, G)`` at the inputs that have an action."""
+        num_t, legal = p.batch.num_transitions, p.batch.inputs.action_mask
+        return self.actor.distribution(p.parameters[:, :num_t], None if legal is None else legal[:, :num_t])
+
+    def log_prob_of_data(self, p: Pass) -> Float[Tensor, "B T G"]:
+        """Return the log-probability of the data's actions under each policy; a mean over bits where they are bits."""
+        actions = p.batch.actions.unsqueeze(2).expand(-1, -1, len(self.discounts), -1)
+        log_prob = self.policy_over_data(p).log_prob(actions)
+        return log_prob / self.codec.dim if self.codec.kind == "binary" else log_prob
+
+    @property
+    def discounts_by_name(self) -> list[str]:
+        """The discounts as they appear in the names of metrics."""
+        return [str(gamma) for gamma in (*self.algo_config.extra_gammas, self.algo_config.gamma)]
+
+    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
+        """Move input statistics, spectral norms, PopArt and the target networks."""
+        super().on_gradient_step(stats)
+        if not self.learns_values:
+            return
+        self.popart.update(stats["popart"])
+        follow(self.target_critic, self.critic, self.algo_config.tau)
+        if self.uses_target_actor:
+            follow(self.target_actor, self.actor, self.algo_config.tau)
+
+    # --------------------------------------------------------------------------------------------- acting
+    def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
+        """Return the greedy or a sampled action of the last discount's policy."""
+        hidden, state = self.trunk(inputs, state)
+        distribution = self._acting_policy(hidden, inputs)
+        action = distribution.mode() if deterministic else distribution.sample()
+        return action[:, -1, 0], state
+
+    @torch.no_grad()
+    def policy_over(self, inputs: SeqInputs, num_samples: int) -> Float[Tensor, "K B L A"]:
+        """Return ``num_samples`` draws of the last discount's policy at every input, by one pass of the memory."""
+        hidden, _ = self.trunk(inputs)
+        distribution = self._acting_policy(hidden, inputs)
+        return torch.stack([distribution.sample()[:, :, 0] for _ in range(num_samples)])
+
+    def _acting_policy(self, hidden: Tensor, inputs: SeqInputs) -> ActionDistribution:
+        parameters = self.actor.parameters_of(hidden, inputs)[..., -1:, :]
+        return self.actor.distribution(parameters, inputs.action_mask)
+
+    # ------------------------------------------------------------------------------------------- analysis
+    @torch.no_grad()
+    def get_values(self, batch: SeqBatch) -> dict[str, Tensor]:
+        """Return what the critics think of a processed batch.
+
+        Returns:
+            ``q``, ``v``, ``advantage``, ``filter_weight`` (what imitation weighs a transition by), ``ensemble_std``:
+            each ``(B, T, G)``, q, v and the deviation in original reward units.
+
+        Raises:
+            ConfigError: If the agent has no critics (``filter`` none and ``online_coeff`` 0).
+        """
+        if not self.learns_values:
+            raise ConfigError("this agent has no critics: algo.filter.type is 'none' and algo.online_coeff is 0")
+        p = self.look(batch)
+        q, judged = self.values_of(p.raw), self.judged(p)
+        multiplier = self.algo_config.reward_multiplier
+        return {
+            "q": q.mean(-1) / multiplier,
+            "v": judged["v"] / multiplier,
+            "advantage": judged["advantage"],
+            "filter_weight": judged["filter_weight"],
+            "ensemble_std": q.std(-1, correction=0) / multiplier,
+        }
+
+    def get_state_value(self, batch: SeqBatch) -> Tensor:
+        """Return V ``(B, T)`` under the acting discount, in original reward units."""
+        return self.get_values(batch)["v"][..., -1]
+
+    def get_state_action_value(self, batch: SeqBatch) -> Tensor:
+        """Return Q ``(B, T)`` of the data's actions under the acting discount, in original reward units."""
+        return self.get_values(batch)["q"][..., -1]

@@ -1,0 +1,39 @@
+"""Run file of implicit Q-learning."""
+
+from __future__ import annotations
+
+from pydantic import Field, PositiveFloat
+
+from seqrl.configs.base_config import BaseConfig, register_config
+from seqrl.configs.sections.agent import CriticSection, OfflineOptimizerSection, ValueSection
+from seqrl.configs.sections.policy import OptimizerSection
+
+
+class TwinCriticSection(CriticSection):
+    """The ensemble of critics."""
+
+    num_critics: int = Field(2, ge=1, description="Critics in the ensemble; the smallest of them counts.")
+
+
+class IQLSection(ValueSection):
+    """Implicit Q-learning: values of the data's best actions, never of others, and weighted imitation."""
+
+    expectile: float = Field(
+        0.7,
+        gt=0.0,
+        lt=1.0,
+        description="Which value of the data's actions counts: 0.5 their mean, towards 1 the best.",
+    )
+    beta: PositiveFloat = Field(
+        3.0, description="Inverse temperature of the imitation: towards 0 it clones, higher it trusts the values."
+    )
+    max_weight: PositiveFloat = Field(100.0, description="Largest weight of a transition in the imitation.")
+    critic: CriticSection = TwinCriticSection()
+    optimizer: OptimizerSection = OfflineOptimizerSection()
+
+
+@register_config("iql")
+class IQLConfig(BaseConfig):
+    """Run file of implicit Q-learning."""
+
+    algo: IQLSection = IQLSection()

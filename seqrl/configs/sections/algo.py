@@ -1,0 +1,58 @@
+"""What the sections ``algo`` of all algorithms share, so that a misspelt setting is a type error."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, model_validator
+
+from seqrl.configs.section import Component, Section
+from seqrl.configs.sections.policy import ActorSection, AutoDistributionSection, OptimizerSection
+from seqrl.configs.sections.sequence_encoders import TransformerSection
+from seqrl.core.registry import DISTRIBUTIONS, SEQUENCE_ENCODERS
+
+
+class AlgoSection(Section):
+    """What every algorithm has: a memory and an optimiser."""
+
+    sequence_encoder: Annotated[Section, Component(SEQUENCE_ENCODERS)] = Field(
+        TransformerSection(), description="The memory."
+    )
+    optimizer: OptimizerSection = OptimizerSection()
+
+
+class PolicySection(AlgoSection):
+    """What every algorithm has whose policy gives a distribution of actions."""
+
+    actor: ActorSection = ActorSection()
+    distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
+        AutoDistributionSection(), description="The distribution of actions."
+    )
+
+
+class ChunkSection(PolicySection):
+    """What policies share that may give several actions at once."""
+
+    chunk_steps: PositiveInt = Field(1, description="Actions given at once, at every step.")
+    execute_steps: PositiveInt | None = Field(
+        None, description="Actions of a chunk that are taken before the policy is asked again; null takes all of them."
+    )
+    ensemble_decay: float | None = Field(
+        None,
+        ge=0.0,
+        description="Average, at each step, what all chunks since the episode's start give for it, with weights "
+        "exp(-decay * i), i = 0 the oldest; needs execute_steps 1. null takes the newest chunk alone.",
+    )
+    supervise_all_steps: bool = Field(
+        True, description="Imitate at every step of a window; false: only at the last one, with most history."
+    )
+
+    @model_validator(mode="after")
+    def _chunk_is_enough(self) -> ChunkSection:
+        if self.execute_steps is not None and self.execute_steps > self.chunk_steps:
+            raise ValueError(f"execute_steps {self.execute_steps} exceeds chunk_steps {self.chunk_steps}")
+        if self.ensemble_decay is not None and (self.chunk_steps == 1 or self.execute_steps != 1):
+            raise ValueError(
+                "ensemble_decay averages chunks at every step: set chunk_steps above 1 and execute_steps 1"
+            )
+        return self

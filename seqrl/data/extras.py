@@ -1,0 +1,88 @@
+"""What algorithms ask of the data beside its columns: the next action, and returns from here on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from seqrl.core.errors import DataError
+
+RETURNS = frozenset({"return_to_go", "mc_return"})
+EXTRAS = RETURNS | {"next_action"}
+"""Names that :class:`~seqrl.data.sequence_dataset.SequenceDataset` knows how to make."""
+
+
+def returns_to_go(rewards: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Return ``(B, T + 1)`` sums of the rewards from each input on, in float64; 0 from the end on.
+
+    Args:
+        rewards: ``(B, T)``; what lies beyond a trajectory's length has no influence.
+        length: ``(B,)`` transitions of each trajectory.
+    """
+    real = np.arange(rewards.shape[1]) < length[:, None]
+    prefix = np.cumsum(np.where(real, rewards, 0.0), axis=1, dtype=np.float64)
+    out: np.ndarray = prefix[:, -1:] - np.concatenate([np.zeros((len(rewards), 1)), prefix], axis=1)
+    return out
+
+
+def discounted_returns(rewards: np.ndarray, length: np.ndarray, discount: float) -> np.ndarray:
+    r"""Return ``(B, T + 1)`` discounted returns from each input on, in float64; 0 from the end on.
+
+    .. math:: G_t = r_t + \gamma G_{t+1}
+
+    Args:
+        rewards: ``(B, T)``; what lies beyond a trajectory's length has no influence.
+        length: ``(B,)`` transitions of each trajectory.
+        discount: Per step, in ``[0, 1]``.
+    """
+    real = np.where(np.arange(rewards.shape[1]) < length[:, None], rewards, 0.0).astype(np.float64)
+    out = np.zeros((len(rewards), rewards.shape[1] + 1))
+    for t in range(rewards.shape[1] - 1, -1, -1):
+        out[:, t] = real[:, t] + discount * out[:, t + 1]
+    return out
+
+
+def window_returns(
+    names: Collection[str],
+    rewards: np.ndarray,
+    length: np.ndarray,
+    offsets: np.ndarray,
+    discount: float,
+) -> dict[str, np.ndarray]:
+    """Return the returns ``(B, L)`` float32 of the inputs of windows.
+
+    Args:
+        names: Of :data:`RETURNS`; others are left out.
+        rewards: ``(B, T)`` of whole trajectories, padded.
+        length: ``(B,)`` transitions of each.
+        offsets: ``(B, L)`` the windows' inputs.
+        discount: Of ``mc_return``.
+    """
+    found = {}
+    if "return_to_go" in names:
+        found["return_to_go"] = returns_to_go(rewards, length)
+    if "mc_return" in names:
+        found["mc_return"] = discounted_returns(rewards, length, discount)
+    return {k: np.take_along_axis(v, offsets, axis=1).astype(np.float32) for k, v in found.items()}
+
+
+def check_whole(start_step: np.ndarray, has_ended: np.ndarray, source: str) -> None:
+    """Refuse trajectories that are pieces of an episode: what came before or after them is not known here.
+
+    Args:
+        start_step: ``(B,)`` steps of the episode before the trajectory.
+        has_ended: ``(B,)`` whether its last transition was terminal, or cut by a time limit.
+        source: Of the data, for the message.
+
+    Raises:
+        DataError: If one begins late, or was cut off by storage.
+    """
+    bad = (start_step > 0) | ~has_ended
+    if bad.any():
+        first = int(np.argmax(bad))
+        what = f"begins at step {start_step[first]}" if start_step[first] else "was cut off before its episode ended"
+        raise DataError(
+            f"{source}: a trajectory {what}, so the return of its steps is not known; store whole episodes (set "
+            "collect.trajectory_steps and collect.reset_every_n_epochs to null), or use an algorithm without returns"
+        )

@@ -1,0 +1,194 @@
+"""What an algorithm may ask for, and what is done for it."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from seqrl.algo import BC, ChunkPolicy, algo_factory
+from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.ema import AveragedNets
+from seqrl.algo.states import nest, split_state
+from seqrl.algo.targets import follow, frozen_copy
+from seqrl.algo.updater import build_optimizer
+from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.spaces import ObsSpec
+from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
+
+
+def test_an_unfit_action_space_is_refused_by_its_kind(monkeypatch):
+    monkeypatch.setattr(BC, "action_kinds", frozenset({"continuous", "binary"}))
+    with pytest.raises(ConfigError, match=r"'bc' takes actions that are binary or continuous; .* are multi_discrete"):
+        small_algo("bc", action_space=ACTION_SPACES["multi_discrete"])
+    small_algo("bc", action_space=ACTION_SPACES["box"])
+
+
+def test_a_policy_that_counts_its_rewards_refuses_to_go_without():
+    class Counting(BC):
+        needs_reward = True
+
+    config = small_config("bc")
+    algo = Counting(config, OBS, small_algo("bc").codec, "cpu")
+    policy = VectorPolicy(algo, 1, deterministic=True)
+    obs = {"image": np.zeros((1, 2, 2), np.uint8), "room": np.zeros(1, np.int64), "state": np.zeros((1, 3), np.float32)}
+    policy.act(obs)
+    with pytest.raises(DataError, match="counts its rewards, and none was given"):
+        policy.act(obs)
+    policy.act(obs, np.zeros(1, np.float32))
+
+
+def test_what_the_memory_reads_beside_the_environment_is_neither_asked_for_nor_scaled():
+    class Told(BC):
+        @property
+        def trunk_obs(self):
+            return {"goal_return": ObsSpec((1,))}
+
+        def with_told(self, inputs):
+            told = torch.full((*inputs.step.shape, 1), 100.0)
+            return type(inputs)(**{**vars_of(inputs), "obs": {**inputs.obs, "goal_return": told}})
+
+        def compute_losses(self, batch):
+            return super().compute_losses(batch.with_inputs(self.with_told(batch.inputs)))
+
+        def act(self, inputs, state, deterministic):
+            return super().act(self.with_told(inputs), state, deterministic)
+
+    def vars_of(inputs):
+        names = ("obs", "prev_action", "prev_reward", "step", "action_mask", "goal")
+        return {name: getattr(inputs, name) for name in names}
+
+    plain = small_algo("bc")
+    algo = Told(plain.config, OBS, plain.codec, "cpu")
+    assert sum(p.numel() for p in algo.trunk.parameters()) > sum(p.numel() for p in plain.trunk.parameters())
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    algo.train_on_batch(batch)
+    obs = {"image": np.zeros((1, 2, 2), np.uint8), "room": np.zeros(1, np.int64), "state": np.zeros((1, 3), np.float32)}
+    assert VectorPolicy(algo, 1, deterministic=True).act(obs).shape == (1, 5)
+
+
+def test_states_nest():
+    inner, other = {"memory": torch.ones(2)}, {"memory": torch.zeros(2), "plan": torch.ones(1)}
+    state = {**nest("planner", inner), **nest("actor", other), "left": torch.zeros(1)}
+    planner, actor, rest = split_state(state, "planner", "actor")
+    assert planner["memory"] is inner["memory"]
+    assert actor.keys() == other.keys()
+    assert list(rest) == ["left"]
+
+
+def test_targets_and_averages_follow():
+    nets = nn.ModuleDict({"head": nn.Linear(1, 1, bias=False)})
+    target, averaged = frozen_copy(nets["head"]), AveragedNets(nets)
+    first = nets["head"].weight.item()
+    assert not any(p.requires_grad for p in (*target.parameters(), *averaged.parameters()))
+    expected = first
+    for n in range(1, 6):
+        with torch.no_grad():
+            nets["head"].weight += 1.0
+        averaged.move(nets)
+        expected += (1 + n) ** -0.75 * (nets["head"].weight.item() - expected)
+    assert averaged.averages["head"].weight.item() == pytest.approx(expected, rel=1e-5)
+    follow(target, nets["head"], 0.25)
+    assert target.weight.item() == pytest.approx(first + 0.25 * 5)
+    again = AveragedNets(nets)
+    again.load_state_dict(averaged.state_dict())
+    assert again.num_steps == 5
+
+
+def test_rates_multiply_the_learning_rate_of_their_networks():
+    optimizer = {"learning_rate": 1e-3, "rates": {"trunk": 0.1, "actor": 2.0}}
+    algo = small_algo("actor_critic", optimizer=optimizer)
+    built = build_optimizer(algo.nets, algo.config.algo.optimizer)
+    rate_of = {id(p): group["lr"] for group in built.param_groups for p in group["params"]}
+    for name, parameter in algo.nets.named_parameters():
+        if parameter.requires_grad:
+            factor = {"trunk": 0.1, "actor": 2.0}.get(name.split(".")[0], 1.0)
+            assert rate_of[id(parameter)] == pytest.approx(1e-3 * factor), name
+    with pytest.raises(ConfigError, match=r"no network 'aktor' learns; did you mean 'actor'\? there are: trunk"):
+        small_algo("actor_critic", optimizer={"rates": {"aktor": 0.5}}).updater  # noqa: B018
+
+
+def gradient_norms(algo):
+    return {
+        name: torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]).norm().item()
+        for name, net in algo.nets.items()
+        if any(p.grad is not None for p in net.parameters())
+    }
+
+
+@pytest.mark.parametrize("clip", ["global", "per_group"])
+def test_each_network_is_clipped_alone_if_asked(clip, monkeypatch):
+    algo = small_algo("actor_critic", optimizer={"clip": clip, "grad_clip": 0.01})
+    seen = {}
+    step = torch.optim.AdamW.step
+
+    def watched(self, closure=None):
+        seen.update(gradient_norms(algo))
+        return step(self, closure)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+    info = algo.train_on_batch(algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"])))
+    limits = {n: min(0.01, info[f"optim/grad_norm_{n}"].item()) for n in seen}
+    total = sum(n**2 for n in seen.values()) ** 0.5
+    if clip == "per_group":
+        assert seen == pytest.approx(limits, rel=1e-3)
+        assert total > 0.01
+    else:
+        assert total == pytest.approx(0.01, rel=1e-3)
+    before = sum(info[f"optim/grad_norm_{n}"].item() ** 2 for n in seen) ** 0.5
+    assert info["optim/grad_norm"].item() == pytest.approx(before, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["bc", "actor_critic"])
+def test_actions_over_a_window_are_those_of_acting(name):
+    """Their frequencies equal the probabilities of stepping through the window, whatever way they are drawn."""
+    algo = small_algo(name, "gru", spaces.Discrete(3))
+    algo.set_eval()
+    batch = algo.process_batch_for_training(random_batch(spaces.Discrete(3), num=2))
+    torch.manual_seed(0)
+    drawn = algo.policy_over(batch.inputs, 2000)
+    assert drawn.shape == (2000, 2, batch.num_transitions + 1, 3)
+    stepped = super(type(algo), algo).policy_over if name == "actor_critic" else algo.policy_over
+    base = stepped(batch.inputs, 2000) if name == "bc" else _stepping(algo, batch.inputs)
+    torch.testing.assert_close(drawn.mean(0), base.mean(0), atol=0.06, rtol=0.0)
+
+
+def _stepping(algo, inputs):
+    from seqrl.algo.algo import Algo
+
+    return Algo.policy_over(algo, inputs, 2000)
+
+
+# ----------------------------------------------------------------------------------------- ensembling
+def test_ensembled_actions_are_the_weighted_mean_of_all_chunks():
+    """Streamed, per row, across a reset: the oldest chunk weighs 1, the i-th after it ``exp(-decay i)``."""
+    box, decay, steps, chunk = spaces.Box(-1, 1, (2,)), 0.3, 12, 4
+    algo = small_algo(
+        "bc", "gru", box, distribution={"type": "deterministic"},
+        chunk_steps=chunk, execute_steps=1, ensemble_decay=decay,
+    )  # fmt: skip
+    algo.set_eval()
+    answers = torch.rand(steps, 2, chunk, 2) * 2 - 1
+    given = iter(answers)
+    algo._choose = lambda hidden, inputs, deterministic: next(given).unsqueeze(1)
+    inputs = random_batch(box, num=2, window=steps).inputs
+    state, begin = algo.init_state(2), [0, 0]
+    for t in range(steps):
+        if t == 5:
+            state, begin[1] = algo.reset_rows(state, torch.tensor([False, True])), 5
+        action, state = algo.act(inputs.map(lambda x, t=t: x[:, t : t + 1]), state, True)
+        for row in range(2):
+            speaking = range(max(begin[row], t - chunk + 1), t + 1)
+            weights = np.exp(-decay * np.arange(len(speaking)))
+            expected = sum(w * answers[s, row, t - s].numpy() for w, s in zip(weights, speaking, strict=True))
+            np.testing.assert_allclose(action[row], expected / weights.sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_ensembling_needs_chunks_that_are_asked_for_at_every_step():
+    with pytest.raises(ConfigError, match="set chunk_steps above 1 and execute_steps 1"):
+        small_config("bc", chunk_steps=4, ensemble_decay=0.1)
+    with pytest.raises(ConfigError, match="averages actions, which only continuous actions allow"):
+        small_algo("bc", chunk_steps=4, execute_steps=1, ensemble_decay=0.1)
+    assert issubclass(BC, ChunkPolicy)
+    config = small_config("bc", chunk_steps=4, execute_steps=1, ensemble_decay=0.1)
+    algo_factory("bc", config, OBS, 2, "cpu")

@@ -1,0 +1,143 @@
+"""Implicit Q-learning: its formulas against references in float64, and what moves what."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from gymnasium import spaces
+
+from seqrl.algo import algo_factory
+from seqrl.algo.objectives import expectile_loss
+from seqrl.core.errors import ConfigError
+from seqrl.models.distributions import Gaussian
+from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
+
+
+@pytest.mark.parametrize(("tau", "p"), [(0.9, 0.3), (0.7, 0.5), (0.5, 0.2)])
+def test_the_expectile_of_a_coin(tau, p):
+    """V of a bandit whose Q is 1 with probability p, else 0: ``tau p / (tau p + (1 - tau)(1 - p))``."""
+    outcomes = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    chance = torch.tensor([p, 1 - p], dtype=torch.float64)
+    v = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([v], max_iter=200, tolerance_grad=1e-14, tolerance_change=1e-16)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (chance * expectile_loss(outcomes - v, tau)).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert v.item() == pytest.approx(tau * p / (tau * p + (1 - tau) * (1 - p)), abs=1e-8)
+    if (tau, p) == (0.9, 0.3):
+        assert v.item() == pytest.approx(0.794118, abs=1e-6)
+
+
+def reference_losses(algo, batch, section):
+    """Return critic, value and actor loss, written out in NumPy-like loops over transitions."""
+    state, _ = algo.trunk(batch.inputs)
+    v = algo.value(state)[..., 0].double()
+    actions = batch.actions[None, :, :, None]
+    raw = algo.critic(algo.critic.share(state)[:, :-1], actions)[0, :, :, 0, :, 0].double()
+    target = algo.target_critic(algo.target_critic.share(state)[:, :-1], actions)[0, :, :, 0, :, 0].double()
+    log_prob = (
+        algo.actor(state, batch.inputs)
+        .log_prob(torch.cat([batch.actions, batch.actions[:, -1:]], dim=1).unsqueeze(2))[:, :-1, 0]
+        .double()
+    )
+    critic = value = actor = count = 0.0
+    for b in range(len(batch.mask)):
+        for t in range(int(batch.mask[b].sum())):
+            follows = 0.0 if batch.terminated[b, t] else 1.0
+            y = section.reward_multiplier * batch.rewards[b, t].double() + section.gamma * follows * v[b, t + 1]
+            u = target[b, t].min() - v[b, t]
+            critic += ((raw[b, t] - y) ** 2).mean().item()
+            value += (abs(section.expectile - (1.0 if u < 0 else 0.0)) * u**2).item()
+            actor += (-min(torch.exp(section.beta * u), torch.tensor(section.max_weight)) * log_prob[b, t]).item()
+            count += 1
+    return critic / count, value / count, actor / count
+
+
+@pytest.mark.parametrize("space", ["box", "discrete"])
+def test_losses_equal_the_formulas(space):
+    space = ACTION_SPACES[space]
+    algo = small_algo("iql", "gru", space, max_weight=1.05, beta=2.0, expectile=0.8, gamma=0.9)
+    algo.set_eval()
+    batch = algo.process_batch_for_training(random_batch(space))
+    advantage = algo.get_values(batch)["advantage"][batch.mask]
+    algo.value[-1].bias.data += advantage.median()  # so that it has both signs, and some weights are clipped
+    metrics = algo.compute_losses(batch).metrics
+    expected = reference_losses(algo, batch, algo.algo_config)
+    got = [metrics[f"loss/{name}"].item() for name in ("critic", "value", "actor")]
+    assert got == pytest.approx(expected, rel=1e-4)
+    weights = algo.get_values(batch)["filter_weight"][batch.mask]
+    assert weights.max() == pytest.approx(1.05)
+    assert weights.min() < 1.0
+
+
+def gradients_of(algo, batch, name):
+    """Return the nets that a loss gives a gradient to."""
+    p = algo.look(batch)
+    targets = algo._targets(batch, algo.next_values(p).detach())
+    terms = {**algo.critic_terms(p, targets).losses, **algo.actor_terms(p).losses}
+    algo.nets.zero_grad()
+    terms[name][1].sum().backward()
+    return {n for n, net in algo.nets.items() if any(q.grad is not None and q.grad.any() for q in net.parameters())}
+
+
+def test_each_loss_reaches_its_own_head_and_the_memory():
+    algo = small_algo("iql", "gru")
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    for name, head in (("critic", "critic"), ("value", "value"), ("actor", "actor")):
+        assert gradients_of(algo, batch, name) == {"trunk", head}
+
+
+def test_time_limits_bootstrap_and_terminations_do_not():
+    algo = small_algo("iql", "gru")
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    ended = torch.zeros_like(batch.terminated)
+    ended[0, 2] = True
+    over = replace(batch, terminated=ended, truncated=torch.zeros_like(ended))
+    cut = replace(batch, terminated=torch.zeros_like(ended), truncated=ended)
+    targets = [algo._targets(b, algo.next_values(algo.look(b)).detach()) for b in (over, cut)]
+    assert targets[0][0, 2] == pytest.approx(float(batch.rewards[0, 2]))
+    assert targets[0][0, 2] != targets[1][0, 2]
+    assert torch.equal(targets[0][1:], targets[1][1:])
+
+
+def test_continuous_actions_get_a_gaussian_with_one_deviation_for_all_states():
+    box = ACTION_SPACES["box"]
+    algo = small_algo("iql", "gru", box)
+    batch = algo.process_batch_for_training(random_batch(box))
+    policy = algo.policy_over_data(algo.look(batch))
+    assert isinstance(policy, Gaussian)
+    assert (policy.log_std == policy.log_std[0, 0, 0]).all()
+    assert policy.mean.abs().max() <= 1.0
+    for _ in range(3):
+        algo.train_on_batch(batch)
+    moved = algo.policy_over_data(algo.look(batch)).log_std
+    assert (moved != policy.log_std).all()
+    assert not isinstance(
+        small_algo("iql", "gru", box, distribution={"type": "tanh_gaussian"}).policy_over_data(algo.look(batch)),
+        Gaussian,
+    )
+
+
+def test_several_discounts_have_values_of_their_own():
+    algo = small_algo("iql", "gru", extra_gammas=[0.5])
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    values = algo.get_values(batch)
+    assert values["v"].shape == (*batch.mask.shape, 2)
+    assert not torch.allclose(values["v"][..., 0], values["v"][..., 1])
+    assert algo.get_state_value(batch).equal(values["v"][..., -1])
+
+
+def test_settings_out_of_range_are_named():
+    for key, value in (("expectile", 1.0), ("beta", 0.0), ("max_weight", -1.0)):
+        with pytest.raises(ConfigError, match=rf"algo\.{key}"):
+            small_config("iql", **{key: value})
+
+
+def test_it_needs_the_next_observation():
+    algo = algo_factory("iql", small_config("iql"), OBS, 3, "cpu", spaces.Discrete(3))
+    assert algo.needs == {"next_obs"}

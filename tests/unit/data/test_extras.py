@@ -1,0 +1,127 @@
+"""What algorithms need beside the columns, against whole trajectories read by brute force."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError
+from seqrl.core.types import Trajectory
+from seqrl.data import Store
+from seqrl.data.mixture import Source
+from seqrl.data.relabel import Relabeler, ScaleRewards
+from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.store import StoreInfo, StoreWriter
+
+NEEDS = ("next_action", "return_to_go", "mc_return")
+WINDOW, DISCOUNT = 4, 0.9
+
+
+def trajectory(rng, length, **other):
+    ends = np.zeros(length, bool)
+    ends[-1] = True
+    values = {
+        "obs": {"obs": rng.normal(size=(length + 1, 2)).astype(np.float32)},
+        "actions": rng.integers(0, 3, length),
+        "rewards": rng.normal(size=length).astype(np.float32),
+        "terminated": ends & bool(length % 2),
+        "truncated": ends & (length % 2 == 0),
+    }
+    return Trajectory(**{**values, **other})
+
+
+def store_of(path, trajectories):
+    info = StoreInfo(spaces.Box(-9, 9, (2,)), spaces.Discrete(3))
+    with StoreWriter(path, info) as writer:
+        for t in trajectories:
+            writer.append(t)
+    return Store(path)
+
+
+def brute_force(t, offset):
+    """Return the next action, the return to go and the discounted return of input ``offset``."""
+    one_hot = np.zeros(3)
+    if offset < len(t):
+        one_hot[t.actions[offset]] = 1.0
+    rewards = t.rewards.astype(np.float64)[offset:]
+    return one_hot, rewards.sum(), float((DISCOUNT ** np.arange(len(rewards)) * rewards).sum())
+
+
+class Halved(Relabeler):
+    """Drops every trajectory's second half, and doubles the rewards of the first."""
+
+    needs = "trajectory"
+
+    def relabel_trajectory(self, trajectory, rng):
+        half = -(-len(trajectory) // 2)
+        flags = {k: getattr(trajectory, k)[:half].copy() for k in ("terminated", "truncated")}
+        flags["truncated"][-1] = True
+        return Trajectory(
+            obs={k: v[: half + 1] for k, v in trajectory.obs.items()},
+            actions=trajectory.actions[:half],
+            rewards=2 * trajectory.rewards[:half],
+            **flags,
+        )
+
+
+@pytest.mark.parametrize("relabeler", [None, Halved()], ids=["plain", "relabelled"])
+@pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
+def test_equal_to_brute_force_at_every_offset(tmp_path, rng, padding, relabeler):
+    whole = [trajectory(rng, n) for n in (1, 3, 4, 9, 17)]
+    dataset = SequenceDataset(
+        [Source(store_of(tmp_path / "store", whole), relabeler=relabeler)], WINDOW, padding=padding
+    )
+    dataset.provide(NEEDS, DISCOUNT)
+    seen = [t if relabeler is None else relabeler.relabel_trajectory(t, rng) for t in whole]
+    found = set()
+    for k in range(30):
+        batch = dataset.batch(16, seed=0, path=("train", k))
+        for b in range(16):
+            (number,) = (
+                i for i, t in enumerate(seen)
+                if any((t.obs["obs"] == batch.inputs.obs["obs"][b, 0].numpy()).all(-1))
+            )  # fmt: skip
+            start = int(batch.inputs.step[b, 0])
+            found.add((number, start))
+            for position in range(1 + int(batch.mask[b].sum())):
+                action, to_go, discounted = brute_force(seen[number], start + position)
+                got = {name: batch.extras[name][b, position].numpy() for name in NEEDS}
+                np.testing.assert_array_equal(got["next_action"], action)
+                np.testing.assert_allclose(got["return_to_go"], to_go, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(got["mc_return"], discounted, rtol=1e-5, atol=1e-5)
+    assert len(found) > (5 if relabeler else 9)
+
+
+def test_nothing_is_made_unasked_and_batches_are_the_same(tmp_path, rng):
+    store = store_of(tmp_path / "store", [trajectory(rng, n) for n in (5, 9)])
+    plain, asked = (SequenceDataset([Source(store)], WINDOW) for _ in range(2))
+    asked.provide(NEEDS)
+    one, other = (d.batch(6, seed=0, path=("train", 0)) for d in (plain, asked))
+    assert one.extras == {}
+    assert set(other.extras) == set(NEEDS)
+    np.testing.assert_array_equal(one.inputs.obs["obs"], other.inputs.obs["obs"])
+    np.testing.assert_array_equal(one.actions, other.extras["next_action"][:, :-1])
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"start_step": 7}, "begins at step 7"),
+        ({"terminated": np.zeros(5, bool), "truncated": np.zeros(5, bool)}, "was cut off before its episode ended"),
+    ],
+)
+def test_the_return_of_a_piece_is_not_known(tmp_path, rng, broken, message):
+    store = store_of(tmp_path / "store", [trajectory(rng, 5, **broken)])
+    dataset = SequenceDataset([Source(store)], WINDOW)
+    dataset.provide(["return_to_go"])
+    with pytest.raises(DataError, match=rf"{message}, so the return of its steps is not known; store whole episodes"):
+        dataset.batch(2, seed=0, path=("train", 0))
+    dataset.provide(["next_action"])
+    assert dataset.batch(2, seed=0, path=("train", 0)).extras["next_action"].shape == (2, WINDOW + 1, 3)
+
+
+def test_returns_of_relabelled_windows_are_refused(tmp_path, rng):
+    store = store_of(tmp_path / "store", [trajectory(rng, 5)])
+    dataset = SequenceDataset([Source(store, relabeler=ScaleRewards(scale=2.0))], WINDOW)
+    dataset.provide(["mc_return"])
+    with pytest.raises(DataError, match="its relabeler changes windows"):
+        dataset.batch(2, seed=0, path=("train", 0))
