@@ -262,8 +262,8 @@ def build_optimizer(nets: nn.ModuleDict, section: OptimizerSection) -> torch.opt
     Raises:
         ConfigError: If ``algo.optimizer.rates`` names a network that is not there, or has nothing to learn.
     """
-    trained = {name for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
-    if unknown := sorted(section.rates.keys() - trained):
+    trained = [name for name, net in nets.items() if any(p.requires_grad for p in net.parameters())]
+    if unknown := sorted(section.rates.keys() - set(trained)):
         hint = did_you_mean(unknown[0], trained) or ";"
         raise ConfigError(
             f"algo.optimizer.rates: no network {unknown[0]!r} learns{hint} there are: {', '.join(trained)}"
