@@ -204,7 +204,7 @@ def _step(encoder: SequenceEncoder, x: Tensor, step: Tensor, state: State) -> tu
     if after is None:
         raise ConformanceError("gives no next state where it was given one")
     _expect_rows(after, len(x), f"the state of {len(x)} rows after a step, ")
-    return y, after
+    return y.clone(), after  # it may be part of the state, which the next call may overwrite
 
 
 def _expect_rows(state: State, num_rows: int, what: str) -> None:

@@ -25,8 +25,7 @@ def check_run(config: BaseConfig) -> None:
     Raises:
         ConfigError: If one breaks its contract.
     """
-    for key in type(config.algo).model_fields:
-        section = getattr(config.algo, key)
+    for key, section in config.algo:
         if isinstance(section, Section) and type(section) in SEQUENCE_ENCODERS.sections.values():
             name: str = section.type  # type: ignore[attr-defined]
             if not SEQUENCE_ENCODERS.get(name).__module__.startswith("seqrl."):
@@ -43,8 +42,8 @@ def _check(key: str, case: MemoryCase) -> None:
         try:
             check(case)
         except ConformanceError as error:
-            raise ConfigError(f"{key}: the memory {case.name!r} {error} (seqrl check-plugin tells more)") from error
+            raise ConfigError(f"{key}: memory {case.name!r}: {error} (seqrl check-plugin runs all checks)") from error
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            logger.warning("%s: the memory %r could not be checked: %s", key, case.name, text)
+            problem = f"{type(error).__name__}: {error}"
+            logger.warning("%s: memory %r could not be checked before the run: %s", key, case.name, problem)
             return
