@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             num_failed += 1
     for text in todo.unchecked:
         print(f"      {text}")
-    print(f"\n{num_all - num_failed} of {num_all} checks passed")
+    print(f"\n{num_all - num_failed} of {num_all} checks passed" if num_all else "\nnothing to check")
     return int(num_failed > 0)
 
 

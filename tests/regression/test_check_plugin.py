@@ -1,5 +1,6 @@
 """`seqrl check-plugin` names what a plug-in breaks, and a run refuses a memory that looks ahead before it begins."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,8 @@ class WritingConfig(BCConfig):
 
 
 class WritingBC(BC):
+    action_kinds = frozenset({"continuous"})
+
     def _create_networks(self):
         super()._create_networks()
         self.nets.register_buffer("count", torch.zeros(()))
@@ -117,7 +120,7 @@ def test_an_algorithm_that_writes_and_a_reader_without_checks(tmp_path, capsys):
     assert failed[0].startswith(
         "FAIL  algorithm 'writing_bc': compute_losses writes 'count': put sums into Losses.stats"
     )
-    assert failed[0].endswith("[algorithm writing_bc, memory transformer, actions discrete]")
+    assert failed[0].endswith("[algorithm writing_bc, memory transformer, actions box]")
     assert failed[1].startswith("FAIL  algorithm 'writing_bc': validation changes 'count'")
     assert "      data reader '.nothing': registered, no checks" in lines
 
@@ -143,3 +146,23 @@ def test_nothing_to_check(tmp_path, capsys, text, code):
     said = capsys.readouterr()
     expected = {"x = 1": "registers nothing", "x = 1 / 0": "ZeroDivisionError: division by zero (empty_plugin.py:1)"}
     assert expected.get(text, "does not exist") in said.out + said.err
+
+
+ROOT = Path(__file__).parents[2]
+SHOWN = {
+    name: code
+    for page in (ROOT / "README.md", ROOT / "docs" / "memories.md")
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for name in re.findall(r"@(?:\w+\.)?register\w*\(\"(\w+)\"\)", code)
+}
+
+
+def test_what_the_pages_show_is_found():
+    assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth"}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_the_pages_show_keeps_the_contracts(tmp_path, capsys, name):
+    file = tmp_path / "shown_plugin.py"
+    file.write_text(SHOWN[name].replace(name, f"shown_{name}"))
+    assert check_plugin.main([str(file)]) == 0, capsys.readouterr().out
