@@ -7,6 +7,8 @@ import pytest
 
 from seqrl.scripts import check_plugin
 
+pytestmark = pytest.mark.usefixtures("registries_as_before")
+
 EMA = """
 import torch
 from torch import nn

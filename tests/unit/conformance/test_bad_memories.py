@@ -59,9 +59,10 @@ class NoMemory(Mean):
         return self.layer(x), state
 
 
-for _name, _cls in {"test_mean": Mean, "test_no_memory": NoMemory}.items():
-    if _name not in SEQUENCE_ENCODERS:
-        SEQUENCE_ENCODERS.register(_name)(_cls)
+@pytest.fixture(autouse=True)
+def _registered(registries_as_before):
+    SEQUENCE_ENCODERS.register("test_mean")(Mean)
+    SEQUENCE_ENCODERS.register("test_no_memory")(NoMemory)
 
 
 @pytest.mark.parametrize("check", set(CHECKS) - {"stepping_in_bfloat16", "rows_reset_alone_in_bfloat16"})

@@ -17,7 +17,6 @@ from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.sequence_encoders import SequenceEncoder
 
 
-@SEQUENCE_ENCODERS.register("test_startup")
 class Sum(SequenceEncoder):
     """Sums up; an option makes it look ahead, or raise."""
 
@@ -39,6 +38,11 @@ class Sum(SequenceEncoder):
 
     def init_state(self, num_rows, *, device, dtype=torch.float32):
         return {"total": torch.zeros(num_rows, 1, self.d_output, device=device, dtype=dtype)}
+
+
+@pytest.fixture(autouse=True)
+def _registered(registries_as_before):
+    SEQUENCE_ENCODERS.register("test_startup")(Sum)
 
 
 def config(fault="none", memory="test_startup"):
