@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from seqrl.algo import ALGOS, BC, ActorCritic, Losses, MultiTask, PolicyAlgo, masked_mean
-from seqrl.algo.trunk import build_actor, build_trunk
+from seqrl.algo.trunk import build_trunk
 from seqrl.configs import BCConfig, register_config
 from seqrl.configs.actor_critic_config import ActorCriticConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.conformance import ConformanceError
 from seqrl.conformance.algorithms import CHECKS, AlgoCase, spaces_of
+from seqrl.models.actors import Actor
+from seqrl.models.distributions import build_head
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")
 
@@ -257,9 +259,8 @@ class TinyAgent(PolicyAlgo):
     masks_imitation = masks_targets = True
 
     def _create_networks(self):
-        section = self.algo_config
-        self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
-        self.actor = build_actor(self.trunk.d_output, section.actor, section.distribution, self.obs, self.codec)
+        self.trunk = build_trunk(self.config, self.algo_config.sequence_encoder, self.obs, self.codec)
+        self.actor = Actor(self.trunk.d_output, build_head("auto", {}, self.codec), d_hidden=32)
         self.critic = torch.nn.Linear(self.trunk.d_output, self.codec.dim)
         self.nets.update({"trunk": self.trunk, "actor": self.actor, "critic": self.critic})
 
