@@ -34,3 +34,16 @@ def _cache_folder(tmp_path_factory):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def registries_as_before(monkeypatch):
+    """Take back what a test registers."""
+    from seqrl.algo import ALGOS
+    from seqrl.configs.base_config import CONFIGS
+    from seqrl.core import registry
+    from seqrl.data.readers import READERS
+
+    for each in (ALGOS, CONFIGS, READERS, *(v for v in vars(registry).values() if isinstance(v, registry.Registry))):
+        monkeypatch.setattr(each, "_entries", dict(each._entries))
+        monkeypatch.setattr(each, "sections", dict(each.sections))

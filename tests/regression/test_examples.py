@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import inspect
 import json
 import math
 import re
@@ -16,10 +15,11 @@ import pytest
 
 import seqrl
 from seqrl.configs import config_factory, read_config_values
+from seqrl.conformance.memories import CHECKS as MEMORY_CHECKS
+from seqrl.conformance.memories import MemoryCase
 from seqrl.core.plugins import load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.scripts import check_env, train
-from tests.conformance import test_sequence_encoders as contract
+from seqrl.scripts import check_env, check_plugin, train
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -237,20 +237,19 @@ def test_the_loop_by_hand_learns(tmp_path, capsys):
 
 # ------------------------------------------------------------------------------------------------ plug-ins
 MEMORY, ENVIRONMENT = str(EXAMPLES / "memory_plugin.py"), str(EXAMPLES / "environment_plugin.py")
-CONTRACT = [
-    test
-    for name, test in vars(contract).items()
-    if name.startswith("test_") and "name" in inspect.signature(test).parameters
-]
+ALL_PLUGINS = [str(EXAMPLES / name) for name in FILES if name.endswith("_plugin.py")]
 
 
-@pytest.mark.parametrize("test", CONTRACT, ids=lambda test: test.__name__)
-def test_the_memory_keeps_the_contract(test):
-    assert len(CONTRACT) >= 7
+@pytest.mark.parametrize("plugin", ALL_PLUGINS, ids=lambda p: Path(p).stem)
+def test_every_plugin_keeps_the_contracts(plugin, capsys):
+    assert check_plugin.main([plugin]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("check", list(MEMORY_CHECKS))
+def test_the_memory_keeps_the_contract(check):
     load_plugins([MEMORY])
     assert "min_gru" in SEQUENCE_ENCODERS
-    given = {"name": "min_gru", "options": {"d_model": 16}, "dtype": contract.torch.float32, "tolerance": 2e-5}
-    test(**{name: given[name] for name in inspect.signature(test).parameters})
+    MEMORY_CHECKS[check](MemoryCase("min_gru", {"d_model": 16}))
 
 
 def test_the_environment_is_sound(capsys):

@@ -1,0 +1,110 @@
+"""A component's section of a run file must be that of its class or function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import seqrl.algo
+import seqrl.configs.sections.images
+import seqrl.configs.sections.relabel
+import seqrl.data.relabel
+import seqrl.envs.exploration  # noqa: F401  (the five register everything)
+from seqrl.configs.section import Section
+from seqrl.conformance.check import Check, expect, named
+from seqrl.core.registry import (
+    DISTRIBUTIONS,
+    EXPLORATIONS,
+    FILTERS,
+    IMAGE_CORES,
+    IMAGE_RANDOMIZERS,
+    MODALITIES,
+    RELABELERS,
+    SEQUENCE_ENCODERS,
+    TIMESTEP_ENCODERS,
+    Registry,
+)
+
+REGISTRIES: tuple[Registry[Any], ...] = (
+    DISTRIBUTIONS,
+    EXPLORATIONS,
+    FILTERS,
+    IMAGE_CORES,
+    IMAGE_RANDOMIZERS,
+    MODALITIES,
+    RELABELERS,
+    SEQUENCE_ENCODERS,
+    TIMESTEP_ENCODERS,
+)
+LINKED = {"window_steps"}
+"""Section fields that are null by default because they follow another key."""
+
+
+@dataclass(frozen=True)
+class ComponentCase:
+    """A registered component.
+
+    Attributes:
+        registry: Where it is registered.
+        name: Its name.
+    """
+
+    registry: Registry[Any]
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Name -> default of its keyword-only arguments; ``inspect.Parameter.empty`` where there is none."""
+        parameters = inspect.signature(self.registry.get(self.name)).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    @property
+    def missing(self) -> list[str]:
+        """Options that have no default."""
+        return [name for name, default in self.options.items() if default is inspect.Parameter.empty]
+
+
+def section_matches(case: ComponentCase) -> None:
+    """Its section has the fields and the defaults of the class, and all are described."""
+    section: Any = case.registry.sections[case.name]
+    options = {name: _plain(default) for name, default in case.options.items()}
+    required = {k for k, f in section.model_fields.items() if f.is_required()}
+    fields = {k: _plain(f.default) for k, f in section.model_fields.items() if k != "type" and k not in LINKED}
+    fields |= dict.fromkeys(required, inspect.Parameter.empty)
+    for name in sorted(fields.keys() | options.keys()):
+        there = f"{section.__name__} has {_told(fields, name)}, and the component itself {_told(options, name)}"
+        expect(name in fields and name in options and fields[name] == options[name], f"option {name!r}: {there}")
+    given = section(**dict.fromkeys(required, 1)).type
+    expect(given == case.name, f"{section.__name__}.type is {given!r}, expected {case.name!r}")
+    expect(bool(section.__doc__), f"{section.__name__} has no docstring")
+    silent = [k for k, f in section.model_fields.items() if k != "type" and not f.description]
+    expect(not silent, f"{section.__name__}: {', '.join(silent)} without a description")
+
+
+def _has_section(case: ComponentCase) -> bool:
+    """Whether somebody wrote its section; others are derived from the class."""
+    section = case.registry.sections.get(case.name)
+    return section is not None and section.__module__ != Section.__module__
+
+
+CHECKS: dict[str, Check[ComponentCase]] = named(
+    Check("has a section that matches its class", section_matches, cheap=True, fits=_has_section),
+)
+
+
+def _plain(default: Any) -> Any:
+    """Return a default of a section or a class in one form: lists, dicts, and (type, {}) for a default component."""
+    if isinstance(default, Section):
+        name: str = default.type  # type: ignore[attr-defined]
+        return [name, {} if default == type(default)() else default.to_values()]
+    if isinstance(default, Mapping):
+        return dict(default)
+    return [_plain(item) for item in default] if isinstance(default, list | tuple) else default
+
+
+def _told(defaults: Mapping[str, Any], name: str) -> str:
+    if name not in defaults:
+        return "none of that name"
+    return "no default" if defaults[name] is inspect.Parameter.empty else f"the default {defaults[name]!r}"
