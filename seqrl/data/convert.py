@@ -8,9 +8,9 @@ from pathlib import Path
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
 from seqrl.data.disk_space import check_space
-from seqrl.data.hdf5_writer import episode_names, renamed_filters, write_robomimic
 from seqrl.data.ingest import ingest
 from seqrl.data.store import Store, StoreWriter
+from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import MASK_KEY
-from seqrl.data.readers.hdf5 import datasets
+from seqrl.data.readers.robomimic import datasets
 
 LOG_LINE_BYTES = 320
 _REWARD_AND_ENDS_BYTES = 4 + 1 + 1

@@ -18,7 +18,7 @@ from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import HDF5_SUFFIXES, is_store
 from seqrl.data.disk_space import check_space
 from seqrl.data.ingest import path_of_cached
-from seqrl.data.readers.hdf5 import naming, natural_order
+from seqrl.data.readers.robomimic import naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
 

@@ -15,7 +15,7 @@ from typing import Any
 from seqrl.core.errors import DataError
 from seqrl.core.files import is_temporary, new_folder
 from seqrl.data.disk_space import check_space, predicted_size
-from seqrl.data.readers import READERS, hdf5  # noqa: F401  (registers its reader)
+from seqrl.data.readers import READERS, robomimic  # noqa: F401  (registers its reader)
 from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 
 logger = logging.getLogger(__name__)

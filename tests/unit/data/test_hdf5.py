@@ -12,8 +12,8 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter, ingest
-from seqrl.data.hdf5_writer import write_robomimic
 from seqrl.data.ingest import cache_folder, cached_store, open_store
+from seqrl.data.writers.robomimic import write_robomimic
 
 STEPS = 4
 
