@@ -37,7 +37,7 @@ EXTRAS["dev"] = [
     *EXTRAS["test"],
     "build>=1.2",
     "codespell>=2.3",
-    "import-linter>=2.1",
+    "import-linter>=2.16",
     "mypy>=1.13",
     "pre-commit>=3.8",
     "ruff>=0.8",

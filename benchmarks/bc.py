@@ -31,7 +31,7 @@ from record import record, table
 
 from seqrl.core.types import Trajectory
 from seqrl.data import StoreInfo
-from seqrl.data.hdf5_writer import write_robomimic
+from seqrl.data.writers.robomimic import write_robomimic
 
 OBS = {"object": 14, "robot0_eef_pos": 3, "robot0_eef_quat": 4, "robot0_gripper_qpos": 2}
 ACTION, BATCH, WINDOW, WIDTH = 7, 100, 10, 400

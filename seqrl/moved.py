@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 MOVED = {
+    "seqrl.data.hdf5_writer": "seqrl.data.writers.robomimic",
+    "seqrl.data.readers.hdf5": "seqrl.data.readers.robomimic",
     "seqrl.envs.attempts": "seqrl.envs.builtin.attempts",
     "seqrl.envs.check_play": "seqrl.envs.check.play",
     "seqrl.envs.check_values": "seqrl.envs.check.values",

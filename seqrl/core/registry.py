@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from seqrl.core.errors import RegistryError, did_you_mean
@@ -11,6 +13,18 @@ T = TypeVar("T")
 
 Choice = tuple[str, dict[str, Any]]
 """A registered component and its options, as a component that contains others is given them."""
+
+
+@dataclass(frozen=True)
+class _Lazy:
+    """An entry whose module is not imported yet: ``module:attribute``."""
+
+    target: str
+
+    def resolve(self) -> Any:
+        """Import the module, and return the attribute."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
 
 
 class Registry(Generic[T]):
@@ -26,7 +40,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.sections: dict[str, type] = {}
-        self._entries: dict[str, T] = {}
+        self._entries: dict[str, T | _Lazy] = {}
 
     def register(self, name: str, *, section: type | None = None) -> Callable[[Any], Any]:
         """Return a decorator that files its object under ``name`` and returns it unchanged.
@@ -40,17 +54,31 @@ class Registry(Generic[T]):
         """
 
         def decorate(entry: Any) -> Any:
-            taken = self._entries.get(name)
-            if taken is not None and not _same_definition(taken, entry):
-                raise RegistryError(
-                    f"{self.kind} {name!r} is already registered, by {_origin(taken)}; choose another name"
-                )
-            self._entries[name] = entry
+            self._file(name, entry)
             if section is not None:
                 self.register_section(name)(section)
             return entry
 
         return decorate
+
+    def register_lazy(self, name: str, target: str) -> None:
+        """File under ``name`` what is imported when it is first asked for, as gymnasium's entry points are.
+
+        Args:
+            name: Registry key.
+            target: ``module:attribute``.
+
+        Raises:
+            RegistryError: If ``name`` is taken by another object.
+        """
+        self._file(name, _Lazy(target))
+
+    def _file(self, name: str, entry: Any) -> None:
+        taken = self._entries.get(name)
+        if taken is not None and not _same_definition(taken, entry):
+            raise RegistryError(f"{self.kind} {name!r} is already registered, by {_origin(taken)}; choose another name")
+        if taken is None or not isinstance(entry, _Lazy):
+            self._entries[name] = entry
 
     def register_section(self, name: str) -> Callable[[Any], Any]:
         """Return a decorator that files a config section class for the component ``name``."""
@@ -72,7 +100,10 @@ class Registry(Generic[T]):
         """
         if name not in self._entries:
             raise RegistryError(self.unknown(name))
-        return self._entries[name]
+        entry = self._entries[name]
+        if isinstance(entry, _Lazy):
+            entry = self._entries[name] = entry.resolve()
+        return entry
 
     def unknown(self, name: str) -> str:
         """Return the text of the error for an unknown name."""
@@ -91,12 +122,14 @@ class Registry(Generic[T]):
 
 
 def _origin(entry: Any) -> str:
+    if isinstance(entry, _Lazy):
+        return entry.target.replace(":", ".")
     return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', entry)}"
 
 
 def _same_definition(a: Any, b: Any) -> bool:
     """Tell whether b is a re-import of a (a plug-in file loaded twice), not a rival."""
-    return a is b or (hasattr(a, "__qualname__") and _origin(a) == _origin(b))
+    return a is b or ((isinstance(a, _Lazy) or hasattr(a, "__qualname__")) and _origin(a) == _origin(b))
 
 
 # Registries that both configuration and the layers above it name live here.

@@ -342,6 +342,24 @@ class ActionCodec:
         return np.zeros((*lead, self.dim), np.float32)
 
 
+def infer_observation_space(obs: Mapping[str, Any]) -> spaces.Dict:
+    """Return Boxes of the dtypes and shapes that recorded observations have, for data that does not bring a space.
+
+    Args:
+        obs: Name -> array, or what else has ``shape`` and ``dtype``; rows ``(T, ...)``.
+    """
+    return spaces.Dict({name: _box(rows.shape[1:], rows.dtype) for name, rows in sorted(obs.items())})
+
+
+def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
+    if dtype == np.bool_:
+        return spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return spaces.Box(limits.min, limits.max, shape, dtype.type)
+    return spaces.Box(-np.inf, np.inf, shape, dtype.type)
+
+
 def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     """Return the action space that recorded actions imply, for data that does not bring one.
 

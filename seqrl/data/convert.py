@@ -1,4 +1,4 @@
-"""From a robomimic file to a store and back, with nothing lost."""
+"""From foreign files to stores, and from a store to a robomimic file, with nothing lost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
 from seqrl.data.disk_space import check_space
-from seqrl.data.hdf5_writer import episode_names, renamed_filters, write_robomimic
 from seqrl.data.ingest import ingest
+from seqrl.data.readers.robomimic import SUFFIXES
 from seqrl.data.store import Store, StoreWriter
-
-HDF5_SUFFIXES = (".hdf5", ".h5")
+from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
 
 
 def is_store(path: Path) -> bool:
@@ -20,28 +19,36 @@ def is_store(path: Path) -> bool:
     return (path / "store.json").exists()
 
 
-def convert(source: Path, target: Path, *, overwrite: bool = False, options: dict[str, str] | None = None) -> int:
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    overwrite: bool = False,
+    options: dict[str, str] | None = None,
+    format: str | None = None,
+) -> int:
     """Write a dataset in another format, and return its number of episodes.
 
     A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store. Episodes of a store keep the
     names ``demo_<k>`` if all have such, else they are numbered; filters follow. The target appears when it is whole.
 
     Args:
-        source: A store, or a foreign file.
+        source: A store, or a foreign file or folder.
         target: File, or folder, to write.
         overwrite: Replace a target that exists.
-        options: Of the reader of a foreign file.
+        options: Of the reader.
+        format: Name of the reader; None asks the readers.
 
     Raises:
         DataError: If the source cannot be read, the target is there or would not fit, or is not of another format.
     """
-    is_file = target.suffix in HDF5_SUFFIXES
+    is_file = target.suffix in SUFFIXES
     _check_target(source, target, is_file=is_file, overwrite=overwrite)
     if not is_store(source):
         if is_file:
-            raise DataError(f"{source} and {target} are both files; give a folder to write a store")
+            raise DataError(f"{source} is no store, and only stores become files; give a folder to write a store")
         with new_folder(target) as temporary:
-            ingest(source, temporary, options)
+            ingest(source, temporary, options, format=format)
         return len(Store(target))
     if (options or {}).get("dones_mean") == "truncated":
         raise DataError(f"{source} is a store, which knows its time limits: dones_mean is for files")

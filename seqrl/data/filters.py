@@ -15,10 +15,10 @@ from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.files import new_file, new_folder, write_json
 from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
-from seqrl.data.convert import HDF5_SUFFIXES, is_store
+from seqrl.data.convert import is_store
 from seqrl.data.disk_space import check_space
 from seqrl.data.ingest import path_of_cached
-from seqrl.data.readers.hdf5 import naming, natural_order
+from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
 
@@ -73,8 +73,8 @@ def read_filters(path: Path) -> tuple[list[str], Filters]:
     if is_store(path):
         store = Store(path)
         return store.names, store.info.filters
-    if not path.is_file() or path.suffix not in HDF5_SUFFIXES:
-        raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(HDF5_SUFFIXES)})")
+    if not path.is_file() or path.suffix not in SUFFIXES:
+        raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(SUFFIXES)})")
     with naming(path), h5py.File(path, "r") as file:
         masks = {
             k: [n.decode() if isinstance(n, bytes) else str(n) for n in v[()]] for k, v in file.get("mask", {}).items()

@@ -1,4 +1,4 @@
-"""Foreign files become stores once; training reads stores only."""
+"""Foreign data becomes a store once; training reads stores only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from typing import Any
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import is_temporary, new_folder
-from seqrl.data.disk_space import check_space, predicted_size
-from seqrl.data.readers import READERS, hdf5  # noqa: F401  (registers its reader)
+from seqrl.data.disk_space import check_space
+from seqrl.data.readers import Reader, choose_reader
 from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 
 logger = logging.getLogger(__name__)
 
 _STALE_S = 24 * 3600
-_SUFFIX_ALIASES = {".h5": ".hdf5"}
 
 
 def cache_folder() -> Path:
@@ -54,67 +53,74 @@ def _remove_stale(path: Path) -> None:
 
 
 def path_of_cached(file: Path, stat: os.stat_result, options: Mapping[str, str]) -> Path:
-    """Return where the store of a foreign file of this size and time lies, if it was read before."""
-    key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": dict(options)}
-    return _cached_path(key)
+    """Return where the store of a robomimic file of this size and time lies, if it was read before."""
+    return _cached_path(_key(file, "robomimic", options, {"size": stat.st_size, "time": stat.st_mtime_ns}))
 
 
-def open_store(path: str, options: dict[str, str] | None = None) -> Store:
-    """Return the store at ``path``, or that of the foreign file at ``path``, ingested on first use.
+def _key(path: Path, name: str, options: Mapping[str, str], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other."""
+    key = {"path": str(path.resolve()), "options": dict(options), **content}
+    return key if name == "robomimic" else {**key, "format": name}
 
-    The cache knows a file by its path, size and time, so a changed file is read again.
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return what tells a changed file, or a folder with a changed file in it."""
+    if not path.is_dir():
+        stat = path.stat()
+        return {"size": stat.st_size, "time": stat.st_mtime_ns}
+    files = [(file.relative_to(path).as_posix(), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+    return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]}
+
+
+def open_store(path: str, options: dict[str, str] | None = None, *, format: str | None = None) -> Store:
+    """Return the store at ``path``, or that of the foreign data at ``path``, ingested on first use.
+
+    The cache knows a file by its path, size and time, and a folder by those of the files in it, so what has changed is
+    read again.
+
+    Args:
+        path: A store, or a file or folder that a reader reads.
+        options: Of the reader.
+        format: Name of the reader; None asks the readers.
 
     Raises:
         DataError: If there is nothing, or nothing that a reader can read, or its store does not fit on the disk.
     """
     file = Path(path).expanduser()
     options = options or {}
-    if (file / "store.json").exists():
+    if format is None and (file / "store.json").exists():
         if options.get("dones_mean") == "truncated":
             logger.warning("%s is a store, which knows its time limits: dones_mean is not used", file)
         return Store(file)
-    suffix = _suffix_of(file)
-    stat = file.stat()
-    key = {"path": str(file.resolve()), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
+    name, reader = choose_reader(file, format)
 
     def build(folder: Path) -> None:
-        _ingest(file, suffix, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
+        _ingest(file, name, reader, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
 
-    return cached_store(key, build)
+    return cached_store(_key(file, name, options, _content(file)), build)
 
 
-def ingest(path: Path, folder: Path, options: dict[str, str] | None = None) -> None:
-    """Write the store of a foreign file into ``folder``.
+def ingest(path: Path, folder: Path, options: dict[str, str] | None = None, *, format: str | None = None) -> None:
+    """Write the store of foreign data into ``folder``.
 
     Raises:
         DataError: As :func:`open_store`.
     """
-    _ingest(path, _suffix_of(path), options or {}, folder)
+    _ingest(path, *choose_reader(path, format), options or {}, folder)
 
 
-def _suffix_of(file: Path) -> str:
-    """Return by what name the reader of a file is registered."""
-    if not file.exists():
-        raise DataError(f"dataset {str(file)!r} does not exist (looked in {Path.cwd()})")
-    suffix = _SUFFIX_ALIASES.get(file.suffix, file.suffix)
-    if file.is_dir() or suffix not in READERS:
-        raise DataError(
-            f"dataset {str(file)!r} is neither a seqrl store nor a file that can be read; "
-            f"readable suffixes: {', '.join(READERS.names())}"
-        )
-    return suffix
-
-
-def _ingest(file: Path, suffix: str, options: dict[str, str], folder: Path, advice: str = "") -> None:
-    size = predicted_size(file) if suffix == ".hdf5" else None
+def _ingest(path: Path, name: str, reader: Reader, options: dict[str, str], folder: Path, advice: str = "") -> None:
+    size = reader.predicted_size(path)
     if size is None:
-        logger.info("reading %s (%.1f MB) into %s", file, file.stat().st_size / 1e6, folder.parent)
+        content = _content(path)
+        num_bytes = sum(file[1] for file in content.get("files", ())) + content.get("size", 0)
+        logger.info("reading %s as %s (%.1f MB) into %s", path, name, num_bytes / 1e6, folder.parent)
     else:
-        free = check_space(folder, size.num_bytes, f"{file}: its store ({size})", advice)
-        logger.info("reading %s into %s: %s; %.3g GB are free", file, folder.parent, size, free / 1e9)
-    with READERS.get(suffix)(file, options) as (info, trajectories), StoreWriter(folder, info) as writer:
-        for name, trajectory in trajectories:
+        free = check_space(folder, size.num_bytes, f"{path}: its store ({size})", advice)
+        logger.info("reading %s as %s into %s: %s; %.3g GB are free", path, name, folder.parent, size, free / 1e9)
+    with reader.open(path, options) as (info, trajectories), StoreWriter(folder, info) as writer:
+        for episode, trajectory in trajectories:
             try:
-                writer.append(trajectory, name)
+                writer.append(trajectory, episode)
             except DataError as error:
-                raise DataError(f"{file}: {error}") from error
+                raise DataError(f"{path}: {error}") from error

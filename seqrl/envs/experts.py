@@ -20,7 +20,7 @@ class Expert(Protocol):
 
 
 EXPERTS: Registry[Callable[[], Expert]] = Registry("scripted expert")
-"""Environment id -> class of its expert."""
+"""Environment id -> class of its expert; those of the built-in environments stand in :mod:`seqrl.envs.builtin`."""
 
 register_expert = EXPERTS.register
 
@@ -31,9 +31,6 @@ def make_expert(env_id: str) -> Expert:
     Raises:
         EnvError: If the environment has none.
     """
-    # they register theirs; circular above
-    from seqrl.envs.builtin import multi_discrete_recall, point_recall, tmaze, tmaze_pixels  # noqa: F401
-
     name = env_id.split(":")[-1]
     if name not in EXPERTS:
         raise EnvError(f"environment {env_id!r} has no scripted expert; those that have: {', '.join(EXPERTS.names())}")

@@ -69,6 +69,12 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
         raise ConfigError(f"{path} exists; {hint}")
 
 
+def add_reader_options(p: argparse.ArgumentParser) -> None:
+    """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
+    p.add_argument("--format", help="reader of data that is no store (default: the first that can read it)")
+    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+
+
 Main = Callable[[Sequence[str] | None], int]
 
 

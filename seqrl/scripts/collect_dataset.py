@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(args)
     from seqrl.core.plugins import load_plugins
     from seqrl.core.seeding import generator, integer_seed
-    from seqrl.data.hdf5_writer import write_robomimic
     from seqrl.data.store import StoreInfo
+    from seqrl.data.writers.robomimic import write_robomimic
     from seqrl.envs import make_batched_env
     from seqrl.rollout.evaluator import evaluation_mode
     from seqrl.rollout.rollouts import collect_episodes

@@ -1,4 +1,4 @@
-"""Convert a robomimic HDF5 file to a seqrl store, or a store to such a file."""
+"""Convert a robomimic HDF5 file, or data of a plug-in's format, to a seqrl store; or a store to a robomimic file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqrl.scripts._script import script
+from seqrl.scripts._script import add_reader_options, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-dataset", description=__doc__)
-    p.add_argument("source", type=Path, help="robomimic HDF5 file, or seqrl store")
+    p.add_argument("source", type=Path, help="robomimic file, seqrl store, or what a plug-in's reader reads")
     p.add_argument("target", type=Path, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
     p.add_argument(
         "--dones-mean",
@@ -21,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
         default="terminated",
         help="what a 1 in 'dones' of a file says (default %(default)s)",
     )
+    add_reader_options(p)
     p.add_argument("--overwrite", action="store_true", help="replace the target if it exists")
     return p
 
@@ -29,9 +30,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert, and return the exit code."""
     args = parser().parse_args(argv)
+    from seqrl.core.plugins import load_plugins
     from seqrl.data.convert import convert
 
-    number = convert(args.source, args.target, overwrite=args.overwrite, options={"dones_mean": args.dones_mean})
+    load_plugins(args.plugin)
+    options = {"dones_mean": args.dones_mean}
+    number = convert(args.source, args.target, overwrite=args.overwrite, options=options, format=args.format)
     print(f"wrote {number} episodes to {args.target}")
     return 0
 

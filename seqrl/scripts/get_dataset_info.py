@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from seqrl.scripts._script import script
+from seqrl.scripts._script import add_reader_options, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl get-dataset-info", description=__doc__)
-    p.add_argument("--dataset", required=True, help="robomimic HDF5 file, or seqrl store")
+    p.add_argument("--dataset", required=True, help="robomimic file, seqrl store, or what a plug-in's reader reads")
+    add_reader_options(p)
     p.add_argument("--verify", action="store_true", help="compare every trajectory with its checksum")
     p.add_argument("--json", action="store_true", help="print JSON")
     return p
@@ -27,9 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     import numpy as np
 
     from seqrl.core.errors import DataError
+    from seqrl.core.plugins import load_plugins
     from seqrl.data.ingest import open_store
 
-    store = open_store(args.dataset)
+    load_plugins(args.plugin)
+    store = open_store(args.dataset, format=args.format)
     if not len(store):
         raise DataError(f"{args.dataset} holds no trajectory")
     if args.verify and (altered := store.verify()):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError, EnvError
-from seqrl.scripts._script import check_output, check_seed, json_object, script
+from seqrl.scripts._script import add_reader_options, check_output, check_seed, json_object, script
 
 UNKNOWN_START = (
     "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
@@ -24,7 +24,7 @@ UNKNOWN_START = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl playback-dataset", description=__doc__)
-    p.add_argument("--dataset", required=True, help="robomimic HDF5 file, or seqrl store")
+    p.add_argument("--dataset", required=True, help="robomimic file, seqrl store, or what a plug-in's reader reads")
     p.add_argument("--output", "--video_path", type=Path, help="video to write, .gif or .mp4")
     what = p.add_mutually_exclusive_group()
     what.add_argument("--actions", action="store_true", help="play the actions in the environment (the default)")
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--env", help="another environment id than that of the dataset")
     p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over the dataset's")
     p.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
-    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    add_reader_options(p)
     p.add_argument("--json", action="store_true", help="print the comparison as JSON")
     return p
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output is not None:
         check_video_suffix(args.output.suffix)
     load_plugins(args.plugin)
-    store = open_store(args.dataset)
+    store = open_store(args.dataset, format=args.format)
     numbers = [int(n) for n in select_episodes(store, args.filter_key)[: args.episodes]]
     with contextlib.ExitStack() as stack:
         video = None if args.output is None else stack.enter_context(VideoWriter(args.output, args.fps))

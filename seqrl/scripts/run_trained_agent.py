@@ -113,8 +113,8 @@ def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, floa
 def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:
     """Write the episodes as a file, or as a store."""
     from seqrl.core.files import new_folder
-    from seqrl.data.hdf5_writer import write_robomimic
     from seqrl.data.store import StoreInfo, StoreWriter
+    from seqrl.data.writers.robomimic import write_robomimic
 
     info = StoreInfo(
         env.observation_space, env.codec.space, env_id=maker.args[0], env_kwargs=maker.args[1], source=args.agent

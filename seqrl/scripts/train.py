@@ -11,7 +11,7 @@ from typing import Any
 from seqrl.configs import BaseConfig, apply_overrides, config_factory, read_config_values
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
-from seqrl.scripts._script import script
+from seqrl.scripts._script import add_reader_options, script
 
 DEBUG = (
     "train.num_epochs=2",
@@ -34,8 +34,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--algo", help="algorithm, to begin from its pure defaults instead of a run file")
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
     p.add_argument("--dataset", help="data file or store, instead of those in train.data")
+    add_reader_options(p)
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.seed=2")
-    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     p.add_argument(
         "--role",
         choices=("both", "learn", "collect"),
@@ -48,6 +48,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
     p.add_argument("--print-schema", action="store_true", help="print the JSON schema of the run file and stop")
     return p
+
+
+def _data(args: argparse.Namespace) -> list[str]:
+    """Return the override of --dataset and --format, if they are given."""
+    if args.dataset is None:
+        if args.format is not None:
+            raise ConfigError("--format is that of --dataset; without it, set train.data.0.format")
+        return []
+    entry = {"path": args.dataset} | ({} if args.format is None else {"format": args.format})
+    return ["train.data=" + json.dumps([entry])]
 
 
 def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
@@ -71,8 +81,7 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     overrides = [*(DEBUG if args.debug else ()), *args.set]
     if args.debug and (values.get("collect") or {}).get("steps_per_epoch"):
         overrides.insert(0, "collect.steps_per_epoch=64")
-    if args.dataset is not None:
-        overrides.insert(0, "train.data=" + json.dumps([{"path": args.dataset}]))
+    overrides = [*_data(args), *overrides]
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     notes = [f"note: {dropped}" for dropped in apply_overrides(values, overrides)]

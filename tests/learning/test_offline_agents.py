@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from seqrl.core.seeding import generator
-from seqrl.data.hdf5_writer import write_robomimic
 from seqrl.data.store import StoreInfo
+from seqrl.data.writers.robomimic import write_robomimic
 from seqrl.envs import make_batched_env
 from seqrl.envs.make import env_maker
 from seqrl.reports.statistics import wilson_interval

@@ -26,8 +26,8 @@ from gymnasium import spaces
 from seqrl.core.errors import SeqrlError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
-from seqrl.data.hdf5_writer import write_robomimic
 from seqrl.data.ingest import open_store
+from seqrl.data.writers.robomimic import write_robomimic
 
 SECONDS_PER_CASE = 30
 KINDS = ("store", "own hdf5", "foreign hdf5", "edited hdf5", "checkpoint", "forged checkpoint", "config", "edited json")

@@ -74,9 +74,11 @@ ONLINE = {
 BY_HAND = {"simple_config.py", "simple_train_loop.py"}
 PLUGINS = {
     "corridor_exploration_plugin.py": "its own example, 04_tmaze.py",
+    "d4rl_hdf5_plugin.py": "test_format_plugins.py",
     "environment_plugin.py": "below",
     "filtered_bc_plugin.py": "test_train_script.py",
     "memory_plugin.py": "below",
+    "npz_folder_plugin.py": "test_format_plugins.py",
     "touch_modality_plugin.py": "test_modality_plugin.py",
 }
 """Plug-in -> what runs it."""

@@ -28,7 +28,15 @@ def test_median_file_is_short():
     assert lengths[len(lengths) // 2] <= 150
 
 
-@pytest.mark.parametrize(("name", "lines"), [("filtered_bc_plugin.py", 60), ("touch_modality_plugin.py", 80)])
+PLUGINS = {
+    "d4rl_hdf5_plugin.py": 40,
+    "filtered_bc_plugin.py": 60,
+    "npz_folder_plugin.py": 40,
+    "touch_modality_plugin.py": 80,
+}
+
+
+@pytest.mark.parametrize(("name", "lines"), PLUGINS.items())
 def test_example_plugins_are_short(name, lines):
     assert (ROOT / "examples" / name).read_text().count("\n") <= lines
 

@@ -135,7 +135,12 @@ class SourceSection(Section):
 class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
-    path: str | None = Field(None, description="A robomimic HDF5 file, or a seqrl store.")
+    path: str | None = Field(
+        None, description="A seqrl store, a robomimic HDF5 file, or a file or folder that a plug-in's reader reads."
+    )
+    format: str | None = Field(
+        None, description="Name of the reader of the path, such as 'robomimic'; null takes the first that can read it."
+    )
     name: str | None = Field(
         None,
         pattern=r"^[\w.+=-]+$",

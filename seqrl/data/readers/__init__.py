@@ -1,17 +1,6 @@
-"""Readers of foreign formats. Each turns a file into a :class:`StoreInfo` and a stream of named trajectories."""
+"""Readers of foreign formats, one file each; a plug-in registers its own under ``@READERS.register("name")``."""
 
-from __future__ import annotations
+from seqrl.data.readers.base import READERS, NamedTrajectories, Reader
+from seqrl.data.readers.choice import choose_reader
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
-
-from seqrl.core.registry import Registry
-from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo
-
-NamedTrajectories = Iterator[tuple[str, Trajectory]]
-Reader = Callable[[Path, dict[str, str]], AbstractContextManager[tuple[StoreInfo, NamedTrajectories]]]
-
-READERS: Registry[Reader] = Registry("data reader")
-"""File suffix -> reader."""
+__all__ = ["READERS", "NamedTrajectories", "Reader", "choose_reader"]

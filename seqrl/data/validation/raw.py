@@ -16,7 +16,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.data.convert import is_store
-from seqrl.data.readers.hdf5 import as_text, check_size, datasets, natural_order
+from seqrl.data.readers.robomimic import as_text, check_size, datasets, natural_order
 from seqrl.data.store import Store
 
 _READ_ERRORS = (

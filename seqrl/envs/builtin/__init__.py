@@ -1,8 +1,10 @@
-"""Built-in environments, one file each, registered with gymnasium as ``seqrl/<Name>-v0``."""
+"""Built-in environments, one file each, registered with gymnasium as ``seqrl/<Name>-v0``, and their experts."""
 
 from importlib.util import find_spec
 
 from gymnasium.envs.registration import register, registry
+
+from seqrl.envs.experts import EXPERTS
 
 _ENTRY_POINTS = {
     "seqrl/Attempts-v0": "seqrl.envs.builtin.attempts:make_attempts",
@@ -17,6 +19,14 @@ _ENTRY_POINTS = {
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
     "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixels",
+}
+
+_EXPERTS = {
+    "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecallExpert",
+    "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecallExpert",
+    "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",
+    "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",
+    "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixelsExpert",
 }
 
 _NEEDS = {"seqrl/HalfCheetahVelocity-v0": "mujoco"}
@@ -34,7 +44,9 @@ def builtin_env_ids(*, only_installed: bool = False) -> list[str]:
 
 
 def register_builtin_envs() -> None:
-    """Make ``gymnasium.make("seqrl/...")`` work; safe to call twice."""
+    """Make ``gymnasium.make("seqrl/...")`` and their experts known; safe to call twice."""
     for env_id, entry_point in _ENTRY_POINTS.items():
         if env_id not in registry:
             register(id=env_id, entry_point=entry_point)
+    for env_id, expert in _EXPERTS.items():
+        EXPERTS.register_lazy(env_id, expert)

@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.envs.builtin.grid import AGENT, DANGER, FLOOR, GOAL, WALL, picture, require_between
-from seqrl.envs.experts import register_expert
 
 
 class MultiDiscreteRecall(gym.Env[np.ndarray, np.ndarray]):
@@ -81,7 +80,6 @@ class MultiDiscreteRecall(gym.Env[np.ndarray, np.ndarray]):
         return picture(cells, 24 * max(cells.shape[:2]))
 
 
-@register_expert("seqrl/MultiDiscreteRecall-v0")
 class MultiDiscreteRecallExpert:
     """Remembers the symbols."""
 

@@ -13,8 +13,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.envs.experts import register_expert
-
 GOAL_DISTANCE = 1.0
 GOAL_RADIUS = 0.2
 STEP_LENGTH = 0.2
@@ -98,7 +96,6 @@ class PointRecall(gym.Env[np.ndarray, np.ndarray]):
         return image
 
 
-@register_expert("seqrl/PointRecall-v0")
 class PointRecallExpert:
     """Remembers the goal and goes straight there."""
 

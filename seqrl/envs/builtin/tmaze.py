@@ -19,8 +19,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.envs.experts import register_expert
-
 RIGHT, UP, LEFT, DOWN = range(4)
 
 
@@ -159,8 +157,6 @@ class TMazeActive(_TMaze):
         super().__init__(corridor_length, oracle_distance, slack_steps, penalty, balanced_goals, render_mode)
 
 
-@register_expert("seqrl/TMazePassive-v0")
-@register_expert("seqrl/TMazeActive-v0")
 class TMazeExpert:
     """Goes left until it has seen the hint, then right to the junction, then to the goal."""
 

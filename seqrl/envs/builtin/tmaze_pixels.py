@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.envs.builtin.tmaze import TMazeExpert, TMazePassive
-from seqrl.envs.experts import register_expert
 
 SIZE = 32
 FINE = 8
@@ -120,7 +119,6 @@ class TMazePixels(TMazePassive):
         return np.array(paint_pictures()[name])
 
 
-@register_expert("seqrl/TMazePixels-v0")
 class TMazePixelsExpert(TMazeExpert):
     """Takes a picture for the painted one that is nearest to it, and acts like the T-Maze's expert."""
 

@@ -1,5 +1,7 @@
 """A registry finds, refuses and suggests."""
 
+import sys
+
 import pytest
 
 from seqrl.core.errors import RegistryError, SeqrlError, did_you_mean
@@ -86,6 +88,38 @@ def test_section_travels_with_its_entry_and_duplicates_are_refused(colours):
 def test_registries_do_not_share_names(colours):
     assert Registry("colour").names() == []
     assert colours.names() == ["green", "red"]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Name of a module that nobody has imported, which holds the class Blue."""
+    (tmp_path / "lazily_imported.py").write_text("class Blue:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "lazily_imported"
+    sys.modules.pop("lazily_imported", None)
+
+
+def test_a_lazy_entry_is_there_before_its_module_is_imported(colours, module):
+    colours.register_lazy("blue", f"{module}:Blue")
+    assert "blue" in colours
+    assert colours.names() == ["blue", "green", "red"]
+    assert module not in sys.modules
+    blue = colours.get("blue")
+    assert blue is sys.modules[module].Blue
+    assert colours.get("blue") is blue
+
+
+def test_a_lazy_entry_has_a_name_that_others_may_not_take(colours, module):
+    colours.register_lazy("blue", f"{module}:Blue")
+    colours.register_lazy("blue", f"{module}:Blue")
+    with pytest.raises(RegistryError, match=r"colour 'blue' is already registered, by lazily_imported\.Blue"):
+        colours.register("blue")(dict)
+    with pytest.raises(RegistryError, match="colour 'blue' is already registered"):
+        colours.register_lazy("blue", "other:Blue")
+    with pytest.raises(RegistryError, match="colour 'red' is already registered"):
+        colours.register_lazy("red", f"{module}:Blue")
+    assert module not in sys.modules
+    colours.register("blue")(colours.get("blue"))  # the same, by a decorator in the module itself
 
 
 def test_registry_error_is_a_seqrl_error():

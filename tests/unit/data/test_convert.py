@@ -14,8 +14,9 @@ from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.data.convert import convert
-from seqrl.data.disk_space import LOG_LINE_BYTES, predicted_size
+from seqrl.data.disk_space import LOG_LINE_BYTES
 from seqrl.data.ingest import cache_folder, open_store
+from seqrl.data.readers.robomimic import predicted_size
 from tests.unit.data.test_hdf5 import fill_demo
 
 FIELDS = ("actions", "rewards", "terminated", "truncated", "prev_action", "action_mask")
@@ -153,7 +154,7 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     assert_same(Store(tmp_path / "a"), Store(tmp_path / "c"))
     with pytest.raises(DataError, match="a is a store, which knows its time limits"):
         convert(tmp_path / "a", tmp_path / "d.hdf5", options={"dones_mean": "truncated"})
-    with pytest.raises(DataError, match="are both files"):
+    with pytest.raises(DataError, match="only stores become files"):
         convert(tmp_path / "b.hdf5", tmp_path / "d.hdf5")
     assert (tmp_path / "folder" / "x").read_text() == "precious"
 

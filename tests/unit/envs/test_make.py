@@ -1,14 +1,16 @@
 """From ids and callables to environments, and what is said when that fails."""
 
 import pickle
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from seqrl.core.errors import EnvError, SeqrlError
-from seqrl.envs import BatchedEnv, make_batched_env, make_env, make_expert
+from seqrl.core.errors import EnvError, RegistryError, SeqrlError
+from seqrl.envs import BatchedEnv, make_batched_env, make_env, make_expert, register_expert
 from seqrl.envs.builtin import builtin_env_ids, register_builtin_envs
 from seqrl.envs.make import env_maker
 
@@ -110,3 +112,18 @@ def test_expert_of_an_environment_without_one():
 
 def test_expert_of_an_id_with_its_module():
     assert make_expert(f"seqrl.envs:{PASSIVE}")(np.array([1, 0, 0, -1], np.float32)) == 0
+
+
+def test_experts_are_known_before_their_modules_are_imported():
+    code = "import sys; from seqrl.envs import EXPERTS, make_expert; print(*EXPERTS.names()); "
+    code += "print('seqrl.envs.builtin.tmaze' in sys.modules); "
+    code += "print(type(make_expert('seqrl/TMazeActive-v0')).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, *rest = done.stdout.splitlines()
+    assert {"seqrl/TMazeActive-v0", "seqrl/TMazePassive-v0", "seqrl/PointRecall-v0"} <= set(names.split())
+    assert rest == ["False", "TMazeExpert"]
+
+
+def test_a_builtin_expert_keeps_its_name():
+    with pytest.raises(RegistryError, match=r"'seqrl/TMazeActive-v0' is already registered, by seqrl\.envs\.builtin"):
+        register_expert("seqrl/TMazeActive-v0")(dict)

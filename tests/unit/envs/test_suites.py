@@ -1,6 +1,7 @@
 """POPGym and MiniGrid by their ids; what needs the packages is skipped without them."""
 
 import importlib.util
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +11,7 @@ from seqrl.core.errors import EnvError
 from seqrl.core.spaces import flatten_obs, obs_specs
 from seqrl.envs import make_batched_env
 from seqrl.envs.make import env_maker, make_env
+from seqrl.envs.suites import SUITES, Suite
 
 needs_popgym = pytest.mark.skipif(importlib.util.find_spec("popgym") is None, reason="popgym is not installed")
 needs_minigrid = pytest.mark.skipif(importlib.util.find_spec("minigrid") is None, reason="minigrid is not installed")
@@ -27,6 +29,98 @@ def test_a_missing_package_is_named_with_its_extra(env_id, name, monkeypatch):
         make_env(env_id)
 
 
+# --------------------------------------------------------------------------------------------- of plug-ins
+@pytest.fixture
+def suites(monkeypatch):
+    """Let a test add suites of its own."""
+    monkeypatch.setattr(SUITES, "_entries", dict(SUITES._entries))
+    return SUITES
+
+
+PLUGIN = """
+import gymnasium as gym
+from seqrl.envs.suites import SUITES, Suite
+
+def make(env_id, *, flavour="plain", **options):
+    env = gym.make("CartPole-v1", **options)
+    env.unwrapped.flavour = f"{flavour} {env_id}"
+    return env
+
+SUITES.register("corner")(Suite(("corner-",), make))
+"""
+
+
+def test_a_plugin_brings_ids_also_to_other_processes(tmp_path):
+    file = tmp_path / "corner_plugin.py"
+    file.write_text(PLUGIN)
+    env = make_env("corner-Shop-v0", {"flavour": "sweet"}, plugins=[str(file)], max_episode_steps=7)
+    assert env.unwrapped.flavour == "sweet corner-Shop-v0"
+    assert env.spec.max_episode_steps == 7
+    make = env_maker("corner-Shop-v0", plugins=[str(file)])
+    rows = make_batched_env(make, 2, vectorization="async")
+    assert rows.num_envs == 2
+    rows.close()
+    SUITES._entries.pop("corner")
+    sys.modules.pop(next(name for name in sys.modules if name.startswith("seqrl_plugin_corner_plugin")))
+
+
+def test_nothing_is_imported_before_an_id_is_asked_for(tmp_path, monkeypatch, suites):
+    (tmp_path / "lazy_suite.py").write_text("def make(env_id, **options):\n    return env_id, options\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    suites.register("lazy")(Suite(("Lazy-",), "lazy_suite:make"))
+    make_env("CartPole-v1").close()
+    with pytest.raises(EnvError):
+        make_env("Lzy-Nothing-v0")
+    assert "lazy_suite" not in sys.modules
+    assert make_env("Lazy-One-v0", {"size": 3})[0] == "Lazy-One-v0"
+    sys.modules.pop("lazy_suite")
+
+
+def test_an_installed_package_brings_ids_by_its_entry_point(monkeypatch, suites):
+    def install():
+        suites.register("installed")(Suite(("Installed-",), lambda env_id, **options: gym.make("CartPole-v1")))
+
+    class Entry:
+        load = staticmethod(install)
+
+    monkeypatch.setattr("seqrl.core.plugins.entry_points", lambda group: [Entry] if group == "seqrl.plugins" else [])
+    assert make_env("Installed-One-v0").spec.id == "CartPole-v1"
+
+
+def test_a_missing_package_of_a_plugin_is_named(suites):
+    suites.register("far")(Suite(("Far-",), "no_such_package.envs:make", "pip install far"))
+    suites.register("near")(Suite(("Near-",), "no_such_package.envs:make"))
+    with pytest.raises(
+        EnvError, match=r"'Far-A-v0' is one of .* far, and no_such_package is not installed: pip install"
+    ):
+        make_env("Far-A-v0")
+    with pytest.raises(EnvError, match=r"is one of the package near, and no_such_package is not installed$"):
+        make_env("Near-A-v0")
+
+
+def test_the_longest_beginning_decides(suites):
+    def maker(name):
+        return lambda env_id, **options: name
+
+    suites.register("a")(Suite(("Big-", "Other-"), maker("a")))
+    suites.register("b")(Suite(("B", "Big-Small-"), maker("b")))
+    assert make_env("Big-One-v0") == "a"
+    assert make_env("Big-Small-One-v0") == "b"
+    suites.register("c")(Suite(("Big-",), maker("c")))
+    with pytest.raises(EnvError, match="'Big-One-v0' is one of the suite a, and of c as well"):
+        make_env("Big-One-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [("CartPol-v1", r"did you mean 'CartPole-v1'\?"), ("Nothing-v0", "Environment `Nothing` doesn't exist")],
+)
+def test_unknown_ids_are_told_as_before(env_id, message):
+    with pytest.raises(EnvError, match=message):
+        make_env(env_id)
+
+
+# ---------------------------------------------------------------------------------------------- built in
 def played(env_id, num_steps=30, **kwargs):
     """Return an environment's time steps under random actions, two rows."""
     env = make_batched_env(env_maker(env_id, kwargs), 2)

@@ -15,21 +15,47 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import MASK_KEY, infer_action_space, space_from_json
+from seqrl.core.spaces import MASK_KEY, infer_action_space, infer_observation_space, space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.core.types import Trajectory
-from seqrl.data.readers import READERS, NamedTrajectories
+from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.store import StoreInfo
 
 logger = logging.getLogger(__name__)
 
+SUFFIXES = (".hdf5", ".h5")
 _MOST_PER_BYTE = 2048
 """No compression of HDF5's makes more bytes than this out of one, so a larger dataset is a damaged size."""
 _MOST_ENTRIES, _MOST_DEPTH = 1000, 16
 """Of the observations of an episode: links may form a circle."""
+_REWARD_AND_ENDS_BYTES = 4 + 1 + 1
 
 
-@READERS.register(".hdf5")
+class Robomimic(Reader):
+    """HDF5 files with a group ``data``, and whatever ends in .hdf5 or .h5: if it is damaged, this reader says how."""
+
+    def can_read(self, path: Path) -> bool:
+        """Tell by the suffix, else by the content."""
+        return path.is_file() and (path.suffix in SUFFIXES or _has_data(path))
+
+    def open(self, path: Path, options: dict[str, str]) -> Opened:
+        """Open a file."""
+        return read_robomimic(path, options)
+
+    def predicted_size(self, path: Path) -> StoreSize | None:
+        """Return the size of the store, from shapes and dtypes; None where the file is damaged."""
+        return predicted_size(path)
+
+
+def _has_data(path: Path) -> bool:
+    try:
+        with h5py.File(path, "r") as file:
+            return "data" in list(file)
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
 @contextmanager
 def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """Open a robomimic file.
@@ -87,7 +113,10 @@ def natural_order(name: str) -> list[int | str]:
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
     if not _has(file, "data"):
-        raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}")
+        raise DataError(
+            f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}. Another format is read by the reader "
+            "of a plug-in (--plugin)"
+        )
     names = sorted(_names(file["data"]), key=natural_order)
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episode")
@@ -111,9 +140,13 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
         action_space = infer_action_space(np.concatenate([_numbers(data[n]["actions"]) for n in names]))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
+    if observation is not None:
+        observation_space = space_from_json(observation)
+    else:
+        observation_space = infer_observation_space(datasets(first["obs"]))
     masks = file["mask"] if _has(file, "mask") else {}
     return StoreInfo(
-        observation_space=_observation_space(first) if observation is None else space_from_json(observation),
+        observation_space=observation_space,
         action_space=action_space,
         env_id=env_args.get("env_name"),
         env_kwargs=env_args.get("env_kwargs") or {},
@@ -129,20 +162,6 @@ def _masked_actions(demo: h5py.Group) -> int:
     group = demo if _has(demo, MASK_KEY) else demo["obs"]
     mask = group[MASK_KEY] if _has(group, MASK_KEY) else None
     return int(mask.shape[-1]) if isinstance(mask, h5py.Dataset) and mask.ndim > 1 else 0
-
-
-def _observation_space(demo: h5py.Group) -> spaces.Space[Any]:
-    """Return unbounded Boxes with the dtypes and shapes of an episode's observations."""
-    return spaces.Dict({k: _box(v.shape[1:], v.dtype) for k, v in sorted(datasets(demo["obs"]).items())})
-
-
-def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    if dtype == np.bool_:
-        return spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
-    if np.issubdtype(dtype, np.integer):
-        limits = np.iinfo(dtype)
-        return spaces.Box(limits.min, limits.max, shape, dtype.type)
-    return spaces.Box(-np.inf, np.inf, shape, dtype.type)
 
 
 def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
@@ -271,3 +290,32 @@ def _json_attribute(group: h5py.Group, name: str, path: Path) -> Any:
 def as_text(value: Any) -> str:
     """Return what an attribute or a name says, as h5py gives it."""
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def predicted_size(path: Path) -> StoreSize | None:
+    """Return the size of the store of a robomimic file, from its shapes and dtypes: no data is read.
+
+    None where the file is damaged, which reading explains better.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            demos = list(file["data"].values())
+            lengths = [demo["actions"].shape[0] for demo in demos]
+            rows = sum((steps + 1) * _row_bytes(demo) for steps, demo in zip(lengths, demos, strict=True))
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, IndexError, DataError):
+        return None
+    return StoreSize(len(demos), sum(lengths), rows + LOG_LINE_BYTES * len(demos))
+
+
+def _row_bytes(demo: h5py.Group) -> int:
+    """Return the bytes of one row of all columns of the store."""
+    columns = [*datasets(demo["obs"]).values(), demo["actions"]]
+    if "goal" in demo:
+        columns += datasets(demo["goal"]).values()
+    total: int = _REWARD_AND_ENDS_BYTES + sum(column.dtype.itemsize * _width(column) for column in columns)
+    mask = demo.get("action_mask", demo["obs"].get(MASK_KEY))
+    return total + (0 if mask is None else _width(mask))
+
+
+def _width(column: Any) -> int:
+    return int(np.prod(column.shape[1:], dtype=np.int64))
