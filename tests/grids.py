@@ -1,0 +1,50 @@
+"""Grids of cases of which `make test` runs a sample that leaves nothing out, and `make test-all` every one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+
+def pairwise(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> list[Any]:
+    """Return the grid as pytest params; every pair of values of two axes is in a case that is not marked slow.
+
+    Two axes are all pairs already, and nothing is marked: `each_once` samples those.
+
+    Args:
+        axes: Values of each parameter, in the order of the test's arguments.
+        keep: Called with a case's values; a case is left out, slow or not, where it is false.
+    """
+    return _marked(axes, keep, together=2)
+
+
+def each_once(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> list[Any]:
+    """Return the grid as pytest params; every value of every axis is in a case that is not marked slow."""
+    return _marked(axes, keep, together=1)
+
+
+def _marked(axes: Sequence[Sequence[Any]], keep: Callable[..., bool] | None, together: int) -> list[Any]:
+    places = itertools.product(*(range(len(axis)) for axis in axes))
+    cases = {place: tuple(axis[i] for axis, i in zip(axes, place, strict=True)) for place in places}
+    if keep is not None:
+        cases = {place: case for place, case in cases.items() if keep(*case)}
+    fast = _cover(list(cases), together)
+    return [pytest.param(*case, marks=[] if place in fast else pytest.mark.slow) for place, case in cases.items()]
+
+
+def _cover(places: list[tuple[int, ...]], together: int) -> set[tuple[int, ...]]:
+    """Choose places until every combination is met: always the one with the most new ones, the first of equals."""
+
+    def met(place: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+        return set(itertools.combinations(enumerate(place), min(together, len(place))))
+
+    left = set().union(*map(met, places))
+    chosen = set()
+    while left:
+        best = max(places, key=lambda place: len(met(place) & left))
+        chosen.add(best)
+        left -= met(best)
+    return chosen
