@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from record import provenance, table
+from record import provenance, table, write_table
 
 ROOT = Path(__file__).parents[1]
 HERE = ROOT / "benchmarks/learning"
@@ -304,15 +304,6 @@ def rows_of_table() -> list[dict[str, str]]:
     return lines
 
 
-def write_table(page: Path, text: str) -> None:
-    """Put the table between a page's marks."""
-    begin, end = "<!-- learning table -->\n", "<!-- end of the learning table -->\n"
-    before, found, rest = page.read_text().partition(begin)
-    if not found or end not in rest:
-        raise SystemExit(f"{page}: no marks for the table")
-    page.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")
-
-
 def main() -> int:
     """Run what is missing, write the tables, and return 1 if a run failed."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -332,8 +323,8 @@ def main() -> int:
         failures = work(queue, runs, arguments.workers)
     lines = rows_of_table()
     print(table(lines))
-    write_table(ROOT / "docs/learning.md", table(lines))
-    write_table(ROOT / "README.md", table(lines).replace("](../", "]("))
+    write_table(ROOT / "docs/learning.md", "learning", table(lines))
+    write_table(ROOT / "README.md", "learning", table(lines).replace("](../", "]("))
     return 1 if failures else 0
 
 

@@ -49,3 +49,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     columns = list(rows[0])
     lines = [columns, ["---"] * len(columns), *[[str(row[c]) for c in columns] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_table(page: Path, name: str, text: str) -> None:
+    """Put a table between a page's marks, ``<!-- name table -->`` and ``<!-- end of the name table -->``."""
+    begin, end = f"<!-- {name} table -->\n", f"<!-- end of the {name} table -->\n"
+    before, found, rest = page.read_text().partition(begin)
+    if not found or end not in rest:
+        raise SystemExit(f"{page}: no marks for the table")
+    page.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")

@@ -62,7 +62,7 @@ def test_tables_are_those_of_the_results():
 def test_a_page_keeps_what_stands_around_its_table(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- learning table -->\nold\n<!-- end of the learning table -->\nafter\n")
-    learn.write_table(page, "| new |")
+    learn.write_table(page, "learning", "| new |")
     assert page.read_text() == "before\n<!-- learning table -->\n| new |\n<!-- end of the learning table -->\nafter\n"
 
 
