@@ -24,7 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqrl.algo import algo_factory
 from seqrl.algo.objectives import masked_mean
-from seqrl.algo.updater import Updater, make_accelerator
+from seqrl.algo.processes import make_accelerator
+from seqrl.algo.updater import Updater
 from seqrl.configs import config_factory
 from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.spaces import ActionCodec

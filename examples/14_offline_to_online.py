@@ -15,12 +15,13 @@ from typing import Any
 import seqrl
 from seqrl.configs import apply_overrides, config_factory, read_config_values
 from seqrl.scripts import script
+from seqrl.training.callbacks import Run
 
 
 class Scores(seqrl.Callback, dict[int, float]):
     """Epoch -> success."""
 
-    def on_evaluation(self, experiment: seqrl.Experiment, metrics: Mapping[str, float]) -> None:
+    def on_evaluation(self, experiment: Run, metrics: Mapping[str, float]) -> None:
         """Take the success down."""
         self[experiment.progress.epoch] = metrics["eval/success_mean"]
 

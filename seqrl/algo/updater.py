@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.algo.losses import Losses
+from seqrl.algo.processes import make_accelerator
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.run import TrainSection
@@ -39,13 +37,23 @@ class TrainedAlgo(Protocol):
         """Move what follows the weights."""
 
 
-class LossModule(nn.Module):
-    """Gives the losses through ``__call__``, so that a distributed wrapper sees the forward pass."""
+LossFunction = Callable[[SeqBatch], "Losses"]
+"""From a processed batch to its losses; it writes no parameter and no buffer."""
 
-    def __init__(self, algo: TrainedAlgo, *, is_compiled: bool = False) -> None:
+
+class LossModule(nn.Module):
+    """Gives the losses through ``__call__``, so that a distributed wrapper sees the forward pass.
+
+    Args:
+        nets: Networks whose gradients the losses make.
+        compute_losses: From a processed batch to its losses.
+        is_compiled: Call it through ``torch.compile``.
+    """
+
+    def __init__(self, nets: nn.Module, compute_losses: LossFunction, *, is_compiled: bool = False) -> None:
         super().__init__()
-        self.nets = algo.nets
-        self._compute_losses = torch.compile(algo.compute_losses, dynamic=False) if is_compiled else algo.compute_losses
+        self.nets = nets
+        self._compute_losses = torch.compile(compute_losses, dynamic=False) if is_compiled else compute_losses
 
     def forward(self, batch: SeqBatch) -> Losses:
         """Return the losses of a batch."""
@@ -66,6 +74,11 @@ class Updater:
         on_nonfinite: ``stop`` raises a TrainingError after a non-finite step, ``skip`` goes on.
         is_compiled: Compute the losses through ``torch.compile``.
         optimizer: Of the networks' parameters; None is the one of ``algo.optimizer``.
+        compute_losses: From a processed batch to its losses; None is the algorithm's own.
+
+    Attributes:
+        compute_losses: The same, for losses without a step: neither compiled nor synchronised between processes.
+        num_steps: Gradient steps so far.
     """
 
     def __init__(
@@ -77,6 +90,7 @@ class Updater:
         on_nonfinite: str = "stop",
         is_compiled: bool = False,
         optimizer: torch.optim.Optimizer | None = None,
+        compute_losses: LossFunction | None = None,
     ) -> None:
         section = algo.config.algo.optimizer
         self._algo = algo
@@ -87,8 +101,9 @@ class Updater:
         self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
         self._rates = [group["lr"] for group in self._raw_optimizer.param_groups]
         self._is_fused = all(group.get("fused") for group in self._raw_optimizer.param_groups)
+        self.compute_losses: LossFunction = compute_losses or algo.compute_losses
         self._module, self._optimizer = self._accelerator.prepare(
-            LossModule(algo, is_compiled=is_compiled), self._raw_optimizer
+            LossModule(algo.nets, self.compute_losses, is_compiled=is_compiled), self._raw_optimizer
         )
         self._accumulate = accumulate_batches
         self._batches: list[SeqBatch] = []
@@ -211,24 +226,6 @@ class Updater:
         groups = self._raw_optimizer.state_dict()["param_groups"]
         self._raw_optimizer.load_state_dict({"state": slots, "param_groups": groups})
         self.num_steps = num_steps
-
-
-def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelerator:
-    """Return an Accelerator for one device per process.
-
-    accelerate keeps its settings for the life of the process and refuses others. A run on its own may follow a run
-    with other settings, so they are forgotten first; ranks of a distributed run keep theirs. Buffers are not
-    broadcast: every rank moves them by the same sums.
-    """
-    if PartialState._shared_state and PartialState().num_processes == 1:
-        AcceleratorState._reset_state(reset_partial_state=True)
-    is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    return Accelerator(
-        cpu=device.type == "cpu",
-        mixed_precision=precision,
-        device_placement=not is_alone,  # alone, the networks lie on their device already, which may be any
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
-    )
 
 
 def steps_after_warmup(train: TrainSection, section: OptimizerSection) -> int:

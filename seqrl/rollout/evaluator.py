@@ -28,14 +28,22 @@ class Evaluator:
         build: Makes that many parallel environments.
         seed: The run's seed.
         least: Fewest parallel environments, so that every task has one.
+        summarize: From the episodes to metrics; None is :func:`summarize_episodes`.
     """
 
     def __init__(
-        self, section: EvaluationSection, build: Callable[[int], BatchedEnv], seed: int, *, least: int = 1
+        self,
+        section: EvaluationSection,
+        build: Callable[[int], BatchedEnv],
+        seed: int,
+        *,
+        least: int = 1,
+        summarize: Callable[[list[Episode]], dict[str, float]] | None = None,
     ) -> None:
         self._section = section
         self._build = build
         self._seed = seed
+        self._summarize = summarize or summarize_episodes
         self._num_envs = max(min(section.num_envs, section.episodes), least)
         self._env: BatchedEnv | None = None
 
@@ -78,7 +86,7 @@ class Evaluator:
             raise EnvError(
                 f"no episode ended within {max_steps} steps of each environment; allow more, or count episodes"
             )
-        metrics = summarize_episodes(ended)
+        metrics = self._summarize(ended)
         metrics["time/evaluation_s"] = time.perf_counter() - begin
         return metrics, ended
 

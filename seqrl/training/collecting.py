@@ -5,20 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from accelerate.utils import gather_object
-
+from seqrl.configs import BaseConfig
+from seqrl.core.errors import CheckpointError
 from seqrl.reports.console import format_count
-from seqrl.training.collector import CollectStats
+from seqrl.training.collector import Collector, CollectStats
+from seqrl.training.ending import Ending
 from seqrl.training.loggers import JsonlLogger
+from seqrl.training.parts import Parts
+from seqrl.training.progress import Progress
 from seqrl.training.run_folder import is_running
+from seqrl.training.run_log import progress_bar
 from seqrl.training.sources import budget_of
 from seqrl.training.weights import Subscriber, reported_progress
-
-if TYPE_CHECKING:
-    from seqrl.training.experiment import Experiment
+from seqrl.training.world import Warn
 
 logger = logging.getLogger(__name__)
 
@@ -41,71 +43,148 @@ def merged(parts: Sequence[CollectStats]) -> CollectStats:
     )
 
 
-def wait_for_data(experiment: Experiment, epoch: int) -> None:
+def collect_epoch(config: BaseConfig, parts: Parts, ending: Ending, epoch: int) -> CollectStats:
+    """Act in the training environments of this process for one epoch, and add what happens to the replay.
+
+    Raises:
+        RunInterrupted: If a signal comes, and no other process has to know.
+    """
+    collector, begin = parts.collector, time.perf_counter()
+    assert collector is not None
+    if parts.role == "collect":
+        return collector.collect(epoch, lambda *_: ending.check())
+    check, total = ending.checking(parts.processes), config.collect.steps_per_epoch * collector.env.num_envs
+    with progress_bar(config, parts.processes, f"epoch {epoch + 1} collect", total, " steps") as bar:
+
+        def on_step(num: int, stats: CollectStats) -> None:
+            check()
+            bar.update(num)
+            if not bar.disable and bar.n % (50 * num) == 0:
+                bar.set_postfix_str(stats.shares(time.perf_counter() - begin), refresh=False)
+
+        return collector.collect(epoch, on_step)
+
+
+def count(stats: CollectStats, progress: Progress, warn: Warn, label: str = "") -> None:
+    """Add what was collected to the progress, and warn of environments that failed."""
+    progress.add(stats.env_steps, len(stats.episodes), stats.num_faults)
+    if stats.num_faults:
+        warn(f"{label}{stats.num_faults} failures of environments; the last: {stats.last_fault}")
+
+
+def refresh_data(config: BaseConfig, parts: Parts, progress: Progress, ending: Ending, epoch: int) -> bool:
+    """Keep the replay within its budget, and tell the same on every process: whether there is enough to learn.
+
+    Raises:
+        RunInterrupted: If a signal comes while a learner waits for its collectors.
+    """
+    dataset, processes, replay = parts.learner.dataset, parts.processes, parts.replay
+    processes.wait()
+    if replay is not None and processes.is_main:
+        replay.refresh()
+        replay.evict(budget_of(config.collect.replay))
+    processes.wait()
+    dataset.refresh(epoch)
+    if parts.role == "learn" and epoch >= config.train.start_epoch:
+        _wait_for_data(parts, ending, epoch)
+    if replay is not None:
+        progress.take_reports(reported_progress(parts.folder.path))
+    return all(processes.gather(dataset.is_ready))
+
+
+def _wait_for_data(parts: Parts, ending: Ending, epoch: int) -> None:
     """Wait until the collectors have brought enough to learn from, on every process."""
-    dataset, said = experiment.learner.dataset, time.monotonic() - REMIND_S
-    if epoch < experiment.config.train.start_epoch:
-        return
-    while not all(gather_object([dataset.is_ready])):
-        if time.monotonic() - said >= REMIND_S and experiment.accelerator.is_main_process:
+    dataset, processes, said = parts.learner.dataset, parts.processes, time.monotonic() - REMIND_S
+    while not all(processes.gather(dataset.is_ready)):
+        if time.monotonic() - said >= REMIND_S and processes.is_main:
             logger.info(
                 "waiting for collectors (the same command with --role collect); so far %d trajectories",
                 dataset.num_trajectories,
             )
             said = time.monotonic()
         time.sleep(POLL_S)
-        experiment.check_signal()
+        ending.agree_and_check(processes)
         dataset.refresh(epoch)
 
 
-def collect_until_finished(experiment: Experiment) -> None:
-    """Collect with the newest published weights until the learner has ended."""
-    collector, replay, slot = experiment.collector, experiment.replay, experiment.slot
+def delete_replay(parts: Parts) -> None:
+    """Delete everything that a run has collected; protected data stays.
+
+    Raises:
+        CheckpointError: If the run has no replay.
+    """
+    if parts.replay is None:
+        raise CheckpointError("this run has no replay")
+    if parts.collector is not None:
+        parts.collector.cut_off()
+    if parts.writer is not None:
+        parts.writer.close()
+    parts.replay.cut({})
+
+
+def collect_until_finished(
+    config: BaseConfig,
+    parts: Parts,
+    progress: Progress,
+    ending: Ending,
+    interact: Callable[[int], CollectStats],
+    warn: Warn,
+) -> None:
+    """Collect with the newest published weights until the learner has ended.
+
+    Args:
+        config: The run file.
+        parts: Of a run of role ``collect``.
+        progress: What this collector has done.
+        ending: Tells of signals.
+        interact: Collects one epoch, by its number.
+        warn: Takes failures of environments.
+    """
+    collector, replay, slot, folder = parts.collector, parts.replay, parts.slot, parts.folder.path
     assert collector is not None
     assert replay is not None
     assert slot is not None
-    progress, run = experiment.progress, Subscriber(experiment.folder.path)
+    run = Subscriber(folder)
     metrics_logger = JsonlLogger(slot.path / "metrics.jsonl", None)
-    logger.info("collector %d of %s", slot.number, experiment.folder.path)
+    logger.info("collector %d of %s", slot.number, folder)
     version, epoch = -1, 0
-    if before := [r["env_steps_per_env"] for r in reported_progress(experiment.folder.path)]:
+    if before := [r["env_steps_per_env"] for r in reported_progress(folder)]:
         collector.exploration.num_steps[:] = int(sum(before) / len(before))  # go on where the others are
     try:
         while not run.is_finished:
-            experiment.ending.check()
-            if not is_running(experiment.folder.path):
+            ending.check()
+            if not is_running(folder):
                 time.sleep(POLL_S)  # the learner was stopped, and may be resumed
                 continue
             if (weights := run.poll()) is not None:
-                experiment.algo.deserialize(weights.tensors)
+                parts.algo.deserialize(weights.tensors)
                 version = weights.version
-            if version < experiment.config.collect.start_epoch:
+            if version < config.collect.start_epoch:
                 time.sleep(POLL_S)
                 continue
-            stats = collector.collect(epoch, lambda *_: experiment.ending.check())
+            stats = interact(epoch)
             epoch += 1
             progress.epoch = epoch
-            progress.env_steps += stats.env_steps
-            progress.num_episodes += len(stats.episodes)
-            progress.num_faults += stats.num_faults
-            if stats.num_faults:
-                experiment.warn(f"{stats.num_faults} failures of environments; the last: {stats.last_fault}")
+            count(stats, progress, warn)
             numbers = stats.metrics(collector.exploration)
             spent = stats.env_s + stats.policy_s + stats.record_s
             numbers["time/env_steps_per_s"] = stats.num_steps / max(spent, 1e-9)
             metrics_logger.log({**numbers, "progress/weights": float(version)}, progress.num_env_steps)
-            slot.report(
-                {
-                    "env_steps": dict(progress.env_steps),
-                    "env_steps_per_env": int(collector.exploration.num_steps.mean()),
-                    "episodes": progress.num_episodes,
-                    "faults": progress.num_faults,
-                    "weights": version,
-                    "time": time.time(),
-                }
-            )
+            slot.report(_reported(progress, collector, version))
             replay.refresh()
-            replay.evict(budget_of(experiment.config.collect.replay))
+            replay.evict(budget_of(config.collect.replay))
         logger.info("the learner has ended; %s steps collected here", format_count(progress.num_env_steps))
     finally:
         metrics_logger.close()
+
+
+def _reported(progress: Progress, collector: Collector, version: int) -> dict[str, Any]:
+    """Return what the learner of the run, and the collectors that come later, read of this collector."""
+    return {
+        "env_steps": dict(progress.env_steps),
+        "env_steps_per_env": int(collector.exploration.num_steps.mean()),
+        "episodes": progress.num_episodes,
+        "faults": progress.num_faults,
+        "weights": version,
+        "time": time.time(),
+    }

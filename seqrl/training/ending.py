@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from accelerate.utils import gather_object
-
+from seqrl.algo.processes import Processes
 from seqrl.core.errors import RunInterrupted
 
 _ECHO_S = 2.0
@@ -35,9 +34,13 @@ class Ending:
         self._came, self._pid = 0.0, 0
         self._is_alone = self._is_main = True
 
-    def agree(self) -> None:
+    def ask(self, reason: str) -> None:
+        """Ask for an end after the epoch under way; the first reason counts."""
+        self.reason = self.reason or reason
+
+    def agree(self, processes: Processes) -> None:
         """Let every process know what one of them knows; all have to call it."""
-        known = gather_object([(self.reason, self.signal)])
+        known = processes.gather((self.reason, self.signal))
         self.reason = next((reason for reason, _ in known if reason is not None), None)
         self.signal = next((number for _, number in known if number is not None), None)
 
@@ -50,18 +53,30 @@ class Ending:
         if self.signal is not None:
             raise RunInterrupted(self.signal)
 
+    def agree_and_check(self, processes: Processes) -> None:
+        """Let every process know of the signals and the wishes to stop; every process has to call it.
+
+        Raises:
+            RunInterrupted: If a signal has come.
+        """
+        self.agree(processes)
+        self.check()
+
+    def checking(self, processes: Processes) -> Callable[..., None]:
+        """Return what ends the run if a signal has come, whatever it is given; nothing where others have to know."""
+        return lambda *_: self.check() if processes.is_alone else None
+
     @contextmanager
-    def handling_signals(self, *, is_alone: bool, is_main: bool) -> Iterator[None]:
+    def handling_signals(self, processes: Processes) -> Iterator[None]:
         """Take SIGTERM and Ctrl-C as a wish, instead of dying, inside the block.
 
         Nothing is done in another thread than the main one, nor to a signal that somebody handles already.
 
         Args:
-            is_alone: Whether this is the only process of the run.
-            is_main: Whether it says what happens.
+            processes: Of the run; the main one says what happens.
         """
         before: dict[int, Any] = {}
-        self._pid, self._is_alone, self._is_main = os.getpid(), is_alone, is_main
+        self._pid, self._is_alone, self._is_main = os.getpid(), processes.is_alone, processes.is_main
         if threading.current_thread() is threading.main_thread():
             for number in map(int, (signal.SIGINT, signal.SIGTERM)):
                 handler = signal.getsignal(number)

@@ -3,86 +3,104 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import signal
-import sys
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from accelerate.utils import gather_object
-from safetensors.torch import save_file
-from tqdm import tqdm
+from torch import Tensor, nn
 
+from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import read_checkpoint
-from seqrl.algo.finite_guard import NonFiniteError
+from seqrl.algo.losses import Losses
+from seqrl.algo.updater import build_optimizer
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError, EnvError, RunInterrupted, TrainingError
-from seqrl.core.files import new_file
-from seqrl.core.generators import seed_everything, set_generator_states
+from seqrl.core.errors import ConfigError, EnvError
+from seqrl.core.generators import seed_everything
+from seqrl.core.tensors import SeqBatch
+from seqrl.data.dataset import TrainingDataset
+from seqrl.data.store import Store
 from seqrl.envs.metrics import Episode
-from seqrl.reports.console import evaluation_line
+from seqrl.envs.vector import BatchedEnv
+from seqrl.models.image_cores import skip_local_weights
+from seqrl.rollout.environments import Makers
+from seqrl.rollout.evaluator import Evaluator, summarize_episodes
+from seqrl.training import setup
 from seqrl.training.callbacks import Callback, Callbacks
-from seqrl.training.collecting import collect_until_finished, merged, wait_for_data
-from seqrl.training.collector import CollectStats
+from seqrl.training.checkpoints import Checkpoints
+from seqrl.training.collecting import collect_epoch, delete_replay
+from seqrl.training.collector import Collector, CollectStats
 from seqrl.training.ending import Ending
-from seqrl.training.learner import LearnStats
-from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers
-from seqrl.training.rendering import render_epoch
-from seqrl.training.resume import begin_again, restore
-from seqrl.training.run_report import write_run_report
-from seqrl.training.setup import Progress, Role
-from seqrl.training.sources import budget_of
-from seqrl.training.summary import start_summary
-from seqrl.training.testing import TestedExperiment
-from seqrl.training.weights import Publisher, reported_progress
+from seqrl.training.epochs import Epochs, Hooks
+from seqrl.training.learner import Learner
+from seqrl.training.loggers import MetricsLogger
+from seqrl.training.parts import LATER, Parts, Role
+from seqrl.training.progress import Progress, RunStats
+from seqrl.training.run_folder import RunFolder, last_checkpoint
+from seqrl.training.run_log import RunLog
+from seqrl.training.sources import Data, find_data
+from seqrl.training.summary import log_summary
+from seqrl.training.testing import play_test
+from seqrl.training.world import GivenMakers, find_world
 
 __all__ = ["Experiment", "Progress", "RunStats"]
 
-logger = logging.getLogger(__name__)
 
+class Experiment:
+    """Trains one algorithm by one run file: offline, online, or both.
 
-@dataclass(frozen=True)
-class RunStats:
-    """What a run came to.
-
-    Attributes:
-        path: The run's folder.
-        epochs: Epochs that are done.
-        metrics: The last evaluation and validation.
-        env_steps: Transitions taken in training environments.
-        stop_reason: What :meth:`Experiment.stop` was given, if it ended the run.
-    """
-
-    path: Path
-    epochs: int
-    metrics: dict[str, float]
-    env_steps: int = 0
-    stop_reason: str | None = None
-
-
-class Experiment(TestedExperiment):
-    """Trains one algorithm by one run file: offline, online, or both; see :class:`ExperimentSetup` for the arguments.
-
-    An epoch collects, learns, evaluates, saves and publishes; each of these is a method that can be overridden.
+    Subclass it to override a part of the run: the methods that build a part (``init_...``), those of one step
+    (``compute_loss``, ``train_step``, ``edit_actor_mask``, ``edit_critic_mask``), and ``interact``,
+    ``policy_metrics``, ``log``. Each of them sees in ``self.parts`` what was built before it.
 
     Args:
         config: The run file.
         callbacks: Called at certain moments, in their order.
-        options: See :class:`ExperimentSetup`.
+        make_train_env: Makes a training environment (or a vector of them), or a list of such callables, which the
+            parallel environments take in turn; None takes ``env``.
+        make_val_env: The same for evaluation; None takes ``make_train_env``, else ``env``, else the data's own.
+        dataset: Training batches and, optionally, held-out ones; None opens ``train.data`` and the replay.
+        role: ``both`` collects and learns in turn; ``learn`` and ``collect`` do one of the two, in the same folder.
+        resume: Go on with the run that is in the folder.
+        overwrite: Replace the run that is in the folder.
+
+    Attributes:
+        parts: What the run is made of.
+        progress: How far it has come.
+        checkpoints: What is saved of it.
+        epochs: What goes through the epochs of :meth:`learn`.
+        evaluator: Plays in the evaluation environments; None where nothing is evaluated.
+        ending: Why the run is to end before its last epoch.
+        run_log: ``log.txt``, and the warnings.
+        loggers: Where numbers go; none but in the main process.
     """
 
-    def __init__(self, config: BaseConfig, *, callbacks: Iterable[Callback] = (), **options: Any) -> None:
-        super().__init__(config, **options)
-        self.callbacks = Callbacks(callbacks)
+    def __init__(
+        self,
+        config: BaseConfig,
+        *,
+        callbacks: Iterable[Callback] = (),
+        make_train_env: Makers | None = None,
+        make_val_env: Makers | None = None,
+        dataset: TrainingDataset | tuple[TrainingDataset, TrainingDataset | None] | None = None,
+        role: Role = "both",
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        setup.check_role(config, role)
+        self.config = config
+        self.parts = Parts(role)
+        self.progress = Progress()
+        self.checkpoints: Checkpoints = LATER
+        self.epochs: Epochs = LATER
+        self.evaluator: Evaluator | None = None
+        self.callbacks = Callbacks(callbacks, self)
         self.ending = Ending()
+        self.run_log = RunLog()
         self.loggers: list[MetricsLogger] = []
-        self._publisher: Publisher | None = None
-        self._epochs_before = 0
-        self._has_learned = False
+        self._makers = GivenMakers.checked(make_train_env, make_val_env)
+        self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
+        self._resume, self._overwrite, self._has_learned = resume, overwrite, False
 
     @classmethod
     def from_config(
@@ -91,6 +109,195 @@ class Experiment(TestedExperiment):
         """Return the experiment that a run file describes."""
         return cls(config, role=role, resume=resume, overwrite=overwrite)
 
+    @property
+    def algo(self) -> Algo:
+        """What learns and acts."""
+        return self.parts.algo
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.parts.processes.device
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where the run writes."""
+        return self.parts.folder
+
+    @property
+    def learner(self) -> Learner:
+        """What takes the gradient steps, and knows the data."""
+        return self.parts.learner
+
+    @property
+    def collector(self) -> Collector | None:
+        """What acts in the training environments; None where this process collects nothing."""
+        return self.parts.collector
+
+    @property
+    def replay(self) -> Store | None:
+        """What was collected; None in a run that collects nothing."""
+        return self.parts.replay
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last evaluation and validation."""
+        return self.progress.metrics
+
+    @property
+    def num_steps(self) -> int:
+        """Gradient steps so far."""
+        return self.parts.num_steps
+
+    # ------------------------------------------------------------------------------------- parts to override
+    def init_dsets(self) -> Data:
+        """Open the data; nothing but the configuration is known yet.
+
+        Returns:
+            Sources of training windows, and held-out windows: by default those of ``train.data``, without the replay.
+        """
+        if self._dataset is not None:
+            return Data(dataset=self._dataset[0], valid=self._dataset[1])
+        return Data() if self.parts.role == "collect" else find_data(self.config)
+
+    def init_model(self) -> Algo:
+        """Build the algorithm, with its networks on ``self.device``.
+
+        Returns:
+            By default the one that ``algo_name`` names, for the spaces in ``self.parts.world.info``.
+        """
+        return setup.build_algo(self.config, self.parts.world.info, self.device)
+
+    def init_dloaders(self) -> tuple[TrainingDataset, TrainingDataset | None]:
+        """Make what draws batches, of ``self.parts.data`` and ``self.parts.replay``.
+
+        Returns:
+            Training windows, and held-out windows if there are any.
+        """
+        return setup.build_dataset(self.config, self.parts), self.parts.data.valid
+
+    def init_optimizer(self, nets: nn.ModuleDict) -> torch.optim.Optimizer:
+        """Build the optimiser; the Updater clips, schedules and steps.
+
+        Args:
+            nets: All networks of the algorithm.
+
+        Returns:
+            By default that of ``algo.optimizer``.
+        """
+        return build_optimizer(nets, self.config.algo.optimizer)
+
+    def init_envs(self) -> tuple[BatchedEnv | None, Evaluator | None]:
+        """Make the environments of this process.
+
+        Returns:
+            Parallel training environments, None where nothing is collected; and what evaluates in the main process.
+        """
+        evaluator = setup.build_evaluator(self.config, self.parts, self.policy_metrics, self.warn)
+        return setup.build_training_env(self.config, self.parts), evaluator
+
+    def init_checkpoints(self) -> Checkpoints:
+        """Make what saves and restores the run; all of ``self.parts`` is there.
+
+        Returns:
+            By default :class:`~seqrl.training.checkpoints.Checkpoints`, as ``experiment.save`` says.
+        """
+        return Checkpoints(self.config, self.parts, self.progress, on_save=self.callbacks.on_save)
+
+    def init_logger(self) -> list[MetricsLogger]:
+        """Open the loggers, when learning begins; only the main process calls it.
+
+        Returns:
+            By default those of ``experiment.logging``; reports and resumed runs need the first, ``metrics.jsonl``.
+        """
+        return setup.open_loggers(self.config, self.parts, self.progress)
+
+    # ------------------------------------------------------------------------------------- steps to override
+    def compute_loss(self, batch: SeqBatch) -> Losses:
+        """Compute the losses of a batch, for training and validation alike.
+
+        The Updater calls it: synchronised between processes, in the run's precision, compiled if that is on.
+
+        Args:
+            batch: As ``Algo.process_batch_for_training`` gives it, on the device.
+
+        Returns:
+            The losses; ``total`` is what is differentiated.
+        """
+        return self.algo.compute_losses(batch)
+
+    def train_step(self, batch: SeqBatch, step: int) -> Mapping[str, Tensor]:
+        """Learn from one batch; with ``train.accumulate_batches`` several of them make a gradient step.
+
+        Args:
+            batch: As the dataset gives it, on the CPU.
+            step: Gradient steps that were taken before.
+
+        Returns:
+            Name -> detached scalar on the device, with ``loss/total`` among them.
+        """
+        return self.algo.train_on_batch(self.algo.process_batch_for_training(batch), self.progress.epoch)
+
+    def edit_actor_mask(self, batch: SeqBatch, loss: Tensor, mask: Tensor) -> Tensor:
+        """Choose the transitions that count in the losses of the policy.
+
+        Args:
+            batch: As ``Algo.process_batch_for_training`` gives it.
+            loss: ``(B, T)``, of each transition, detached.
+            mask: ``(B, T)`` bool, False on padding.
+
+        Returns:
+            ``(B, T)`` bool, by default ``mask``.
+        """
+        return mask
+
+    def edit_critic_mask(self, batch: SeqBatch, loss: Tensor, mask: Tensor) -> Tensor:
+        """Choose the transitions that count in the losses of values.
+
+        Args:
+            batch: As ``Algo.process_batch_for_training`` gives it.
+            loss: ``(B, T)``, of each transition, detached.
+            mask: ``(B, T)`` bool, False on padding.
+
+        Returns:
+            ``(B, T)`` bool, by default ``mask``.
+        """
+        return mask
+
+    def interact(self, epoch: int) -> CollectStats:
+        """Act in the training environments of this process for one epoch, and add what happens to the replay.
+
+        Args:
+            epoch: Number of the epoch; with the seed it decides what the policy samples.
+
+        Returns:
+            What this process collected; the run adds up those of all processes.
+        """
+        return collect_epoch(self.config, self.parts, self.ending, epoch)
+
+    def policy_metrics(self, episodes: list[Episode]) -> dict[str, float]:
+        """Turn the episodes of an evaluation into metrics.
+
+        Args:
+            episodes: All that ended; at least one.
+
+        Returns:
+            ``group/name`` -> number; ``eval/success_mean`` and ``eval/return_mean`` choose the best checkpoints.
+        """
+        return summarize_episodes(episodes)
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Give numbers to every logger, with the epoch, the environment steps and the seconds so far.
+
+        Args:
+            numbers: ``group/name`` -> number.
+            step: Gradient steps so far.
+        """
+        row = {**numbers, **self.progress.axes()}
+        for metrics_logger in self.loggers:
+            metrics_logger.log(row, step)
+
+    # ------------------------------------------------------------------------------------------------- start
     def start(self) -> None:
         """Open the data, make the run's folder, build everything, and say what is about to happen.
 
@@ -99,21 +306,70 @@ class Experiment(TestedExperiment):
         """
         try:
             self.run_log.begin()
-            self._prepare()
-            if self.role == "collect":
+            goes_on = self._build()
+            if self.parts.role == "collect":
                 return
-            if self._goes_on:
-                restore(self, read_checkpoint(self.folder.path))
+            if goes_on:
+                self.checkpoints.load_state(read_checkpoint(self.folder.path))
             elif self._resume:
-                begin_again(self)
-            if self.accelerator.is_main_process:
-                logger.info("%s", start_summary(self))
+                self.checkpoints.begin_again()
+            log_summary(self.config, self.parts, self.progress.epoch, self.warn)
         except BaseException as error:
             self.run_log.write_error(error)
             self.close()
             raise
 
-    # ---------------------------------------------------------------------------------------- the run
+    def _build(self) -> bool:
+        """Build all parts, in the order in which a mistake costs least; return whether the run goes on."""
+        config, role = self.config, self.parts.role
+        setup.load_and_check(config, role)
+        self.parts = replace(self.parts, processes=setup.open_processes(config))
+        with self.parts.processes.main_first():
+            self.parts = replace(self.parts, data=self.init_dsets())
+        collects = setup.is_collecting(config, role)
+        world = find_world(config, self.parts.data.info, self._makers, is_collecting=collects, warn=self.warn)
+        self.parts = replace(self.parts, world=world)
+        path = setup.run_path(config, world.env_id)
+        goes_on = self._resume and last_checkpoint(path) is not None
+        gets_weights_later = goes_on or role == "collect" or config.train.init_from is not None
+        seed_everything(config.train.seed)  # the same networks on every rank
+        with skip_local_weights(gets_weights_later):
+            algo = self.init_model()
+        algo.mask_edits.actor, algo.mask_edits.critic = self.edit_actor_mask, self.edit_critic_mask
+        self.parts = replace(self.parts, algo=algo)
+        setup.check_algo(config, self.parts, self.warn)
+        if config.train.init_from is not None and not goes_on:
+            setup.take_weights(algo, config.train.init_from)
+        if not gets_weights_later:
+            setup.use_statistics(algo, self.parts.data)
+        folder, slot = setup.open_folder(config, self.parts, path, resume=self._resume, overwrite=self._overwrite)
+        self.parts = replace(self.parts, folder=folder, slot=slot)
+        setup.open_log(self.parts, self.run_log)
+        self._build_learning()
+        return goes_on
+
+    def _build_learning(self) -> None:
+        """Build what needs the algorithm and the folder."""
+        replay, writer = setup.open_replay(self.config, self.parts)
+        self.parts = replace(self.parts, replay=replay, writer=writer)
+        dataset, valid = self.init_dloaders()
+        optimizer = self.init_optimizer(self.algo.nets)
+        self.algo.updater = setup.build_updater(self.config, self.parts, optimizer, self.compute_loss)
+        learner = setup.build_learner(self.config, self.parts, dataset, valid, self.train_step)
+        self.parts = replace(self.parts, learner=learner)
+        env, self.evaluator = self.init_envs()
+        if env is not None:
+            self.parts = replace(self.parts, collector=setup.build_collector(self.config, self.parts, env))
+        self.checkpoints = self.init_checkpoints()
+        hooks = Hooks(
+            self.interact,
+            lambda: {} if self.evaluator is None else self.evaluate_val()[0],
+            self.log,
+            lambda: self.loggers.extend(self.init_logger()),
+        )
+        run = self.config, self.parts, self.progress, self.checkpoints
+        self.epochs = Epochs(*run, self.callbacks, self.ending, self.run_log, hooks)
+
     def learn(self) -> RunStats:
         """Train to the end, and write the report; in the role ``collect``, collect until the learner has ended.
 
@@ -124,227 +380,28 @@ class Experiment(TestedExperiment):
                 in the run's folder then.
             RunInterrupted: After such a signal.
         """
-        if not hasattr(self, "algo"):
-            raise ConfigError("call start() before learn()")
+        self.parts.check_built("learn()")
         if self._has_learned:
             raise ConfigError("learn() was called before; go on with a new Experiment and resume=True")
         self._has_learned = True
-        self._started, self._epochs_before = time.perf_counter(), self.progress.epoch
-        accelerator = self.accelerator
+        progress, processes = self.progress, self.parts.processes
+        progress.begin()
         try:
-            with self.ending.handling_signals(is_alone=self._is_alone, is_main=accelerator.is_main_process):
-                self._run()
+            with self.ending.handling_signals(processes):
+                self.epochs.run()
         except BaseException as error:
             self.run_log.write_error(error)
             raise
         finally:
             self.close()
-        path = self.folder.path if accelerator.is_main_process else Path()
-        return RunStats(path, self.progress.epoch, self.metrics, self.progress.num_env_steps, self.ending.reason)
-
-    def stop(self, reason: str) -> None:
-        """End the run after the epoch under way, which is evaluated, saved and reported like the last one."""
-        self.ending.reason = self.ending.reason or reason
-
-    def _run(self) -> None:
-        """Learn or collect; after a signal, save first."""
-        try:
-            self.callbacks.on_start(self)
-            if self.role == "collect":
-                collect_until_finished(self)
-            else:
-                self._learn()
-            self._repeat_warnings()
-        except KeyboardInterrupt as error:
-            ending = self.ending
-            # An environment's process may have got Ctrl-C as well, and its vector raises that here.
-            is_echo = self._is_alone and not ending.is_forced
-            if ending.signal is None or not (isinstance(error, RunInterrupted) or is_echo):
-                raise
-            self._end_by_signal(ending.signal)
-            raise RunInterrupted(ending.signal) from None
-        finally:
-            self.callbacks.on_end(self)
-
-    def _learn(self) -> None:
-        self._open_loggers()
-        if self.config.collect.steps_per_epoch and self.accelerator.is_main_process:
-            self._publisher = Publisher(self.folder.path)
-        self.publish()
-        if self.progress.is_new:
-            self._evaluate_and_log()
-        elif not self.progress.is_evaluated:
-            self.end_of_epoch()
-        for epoch in range(self.progress.epoch, self.config.train.num_epochs):
-            self.check_signal()
-            if self.ending.reason is not None:
-                break
-            self.run_epoch(epoch)
-        if self.ending.reason is not None and self.accelerator.is_main_process:
-            logger.info("stopped after epoch %d: %s", self.progress.epoch, self.ending.reason)
-        if self.config.train.steps_per_epoch and not self.num_steps and self.ending.reason is None:
-            self.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
-        self._report()
-        if self._publisher is not None:
-            self._publisher.finish()
-
-    def check_signal(self) -> None:
-        """Let every process know of the signals and the wishes to stop; every process has to call it.
-
-        Raises:
-            RunInterrupted: If a signal has come.
-        """
-        self.ending.agree()
-        self.ending.check()
-
-    @property
-    def _is_alone(self) -> bool:
-        return int(self.accelerator.num_processes) == 1
-
-    def _check_alone(self, *_: Any) -> None:
-        """End the run if a signal has come, where no other process has to know."""
-        if self._is_alone:
-            self.ending.check()
-
-    def _end_by_signal(self, number: int) -> None:
-        """Save what was reached, and say how to go on."""
-        name = signal.Signals(number).name
-        if self.role == "collect":
-            logger.warning("%s: this collector ends; the same command starts another", name)
-            return
-        path = self.save_interrupted()
-        if not self.accelerator.is_main_process:
-            return
-        if path is None:
-            logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, self.folder.path)
-        elif self.drops_epoch:
-            logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, self.progress.epoch + 1, path)
-        else:
-            logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, self.num_steps, path)
+        path = self.folder.path if processes.is_main else Path()
+        return RunStats(path, progress.epoch, self.metrics, progress.num_env_steps, self.ending.reason)
 
     def run_epoch(self, epoch: int) -> None:
-        """Collect, learn, evaluate, save and publish: the same path in every epoch."""
-        train, collect = self.config.train, self.config.collect
-        begin = time.perf_counter()
-        self.progress.is_in_epoch = True
-        collected = self.collect_epoch(epoch) if self.collector and epoch >= collect.start_epoch else None
-        is_ready = self.refresh_data(epoch)
-        learned = None
-        if is_ready and epoch >= train.start_epoch and train.steps_per_epoch:
-            learned = self.learn_epoch(epoch)
-        self.progress.end_epoch()
-        numbers = self._epoch_metrics(collected, learned, time.perf_counter() - begin)
-        self._log(numbers, self.num_steps)
-        self.callbacks.on_epoch_end(self, numbers)
-        self.end_of_epoch()
+        """Collect, learn, evaluate, save and publish; :meth:`learn` does so with every epoch."""
+        self.epochs.run_epoch(epoch)
 
-    def collect_epoch(self, epoch: int) -> CollectStats:
-        """Act in the training environments, and add what happens to the replay."""
-        assert self.collector is not None
-        collector, begin = self.collector, time.perf_counter()
-        total = self.config.collect.steps_per_epoch * collector.env.num_envs
-        with self._progress_bar(f"epoch {epoch + 1} collect", total, " steps") as bar:
-
-            def on_step(num: int, stats: CollectStats) -> None:
-                self._check_alone()
-                bar.update(num)
-                if not bar.disable and bar.n % (50 * num) == 0:
-                    bar.set_postfix_str(stats.shares(time.perf_counter() - begin), refresh=False)
-
-            stats = merged(gather_object([collector.collect(epoch, on_step)]))
-        self.progress.env_steps += stats.env_steps
-        self.progress.num_episodes += len(stats.episodes)
-        self.progress.num_faults += stats.num_faults
-        if stats.num_faults:
-            self.warn(f"epoch {epoch + 1}: {stats.num_faults} failures of environments; the last: {stats.last_fault}")
-        return stats
-
-    def refresh_data(self, epoch: int) -> bool:
-        """Keep the replay within its budget, and tell the same on every process: whether there is enough to learn."""
-        dataset = self.learner.dataset
-        self.accelerator.wait_for_everyone()
-        if self.replay is not None and self.accelerator.is_main_process:
-            self.replay.refresh()
-            self.replay.evict(budget_of(self.config.collect.replay))
-        self.accelerator.wait_for_everyone()
-        dataset.refresh(epoch)
-        if self.role == "learn":
-            wait_for_data(self, epoch)
-        if self.replay is not None:
-            self.progress.take_reports(reported_progress(self.folder.path))
-        return all(gather_object([dataset.is_ready]))
-
-    def learn_epoch(self, epoch: int) -> LearnStats:
-        """Take one epoch's gradient steps."""
-        progress, log_every = self.progress, self.config.experiment.logging.every_n_steps
-        seed_everything(self.config.train.seed, self.rank, epoch)
-        if self.generators is not None:  # the epoch was interrupted
-            set_generator_states(self.generators, self.device)
-            self.generators = None
-        with self._progress_bar(f"epoch {epoch + 1} learn", self.config.train.steps_per_epoch, " updates") as bar:
-            bar.update(progress.step_in_epoch)
-
-            def on_log(numbers: Any, step: int) -> None:
-                self._log(numbers, step)
-                bar.set_postfix_str(f"loss {numbers['loss/total']:.4g}", refresh=False)
-
-            def on_step(step: int) -> None:
-                progress.step_in_epoch += 1
-                bar.update()
-                if self.callbacks.watch_steps:
-                    self.callbacks.on_gradient_step(self, step)
-                if self._is_alone:
-                    self.ending.check()
-                elif step % log_every == 0:  # all processes have to end after the same step
-                    self.check_signal()
-
-            try:
-                return self.learner.learn_epoch(
-                    epoch, log_every=log_every, on_log=on_log, on_step=on_step, num_done=progress.step_in_epoch
-                )
-            except NonFiniteError as error:
-                raise TrainingError(f"{error}; {self._dump_batches(error)}") from error
-
-    def end_of_epoch(self) -> None:
-        """Evaluate and save if it is time, and publish."""
-        progress, section = self.progress, self.config.experiment
-        progress.is_evaluated = False
-        self.check_signal()
-        is_last = progress.epoch == self.config.train.num_epochs
-        if is_last or self.ending.reason or progress.epoch % section.evaluation.every_n_epochs == 0:
-            self._evaluate_and_log()
-        render_epoch(self)
-        progress.is_evaluated = True
-        self.ending.agree()
-        if self.is_save_due() or is_last or self.ending.reason:
-            self.save()
-        self.publish()
-        self.accelerator.wait_for_everyone()
-
-    def publish(self) -> None:
-        """Give the weights to the collectors."""
-        if self._publisher is not None:
-            self._publisher.publish(self.algo.serialize(), self.progress.epoch)
-
-    def _epoch_metrics(
-        self, collected: CollectStats | None, learned: LearnStats | None, elapsed: float
-    ) -> dict[str, float]:
-        """Return what an epoch came to: data, speed, and where its time went."""
-        out = self.learner.dataset.metrics()
-        if collected is not None and self.collector is not None:
-            out |= collected.metrics(self.collector.exploration)
-            spent = collected.env_s + collected.policy_s + collected.record_s
-            out["time/env_steps_per_s"] = collected.num_steps / max(spent, 1e-9)
-            for part in ("env", "policy", "record"):
-                out[f"time/{part}_share"] = getattr(collected, f"{part}_s") / elapsed
-        if learned is not None:
-            out["time/gradient_steps_per_s"] = learned.num_steps / learned.learn_s
-            out["time/learn_share"] = (learned.learn_s - learned.wait_s) / elapsed
-            out["time/data_wait_share"] = learned.wait_s / elapsed
-            out["optim/skipped_steps"] = float(learned.num_skipped)
-        return out
-
-    # -------------------------------------------------------------------------------------- evaluation
+    # ---------------------------------------------------------------------------------- at any time of a run
     def evaluate_val(self) -> tuple[dict[str, float], list[Episode]]:
         """Return metrics and episodes of the current policy in the evaluation environments.
 
@@ -353,86 +410,93 @@ class Experiment(TestedExperiment):
         """
         if self.evaluator is None:
             raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
-        return self.evaluator.evaluate(self.algo, self.progress.epoch, on_step=self._check_alone)
+        return self.evaluator.evaluate(
+            self.algo, self.progress.epoch, on_step=self.ending.checking(self.parts.processes)
+        )
 
-    def _evaluate_and_log(self) -> None:
-        if not self.accelerator.is_main_process:
-            return
-        valid = self.learner.validate()
-        metrics = valid if self.evaluator is None else self.evaluate_val()[0] | valid
-        if metrics:
-            self.metrics, self.metrics_epoch = metrics, self.progress.epoch
-            self._log(metrics, self.num_steps)
-            done = self.progress.epoch - self._epochs_before
-            left = self.config.train.num_epochs - self.progress.epoch
-            spent = time.perf_counter() - self._started
-            line = evaluation_line(
-                self.progress.epoch,
-                metrics,
-                env_steps=self.progress.num_env_steps,
-                left_s=spent / done * left if done else None,
-            )
-            logger.info("%s", line)
-            self.callbacks.on_evaluation(self, metrics)
+    def evaluate_test(
+        self,
+        make_env: Makers,
+        episodes: int | None = None,
+        *,
+        timesteps: int | None = None,
+        render: bool = False,
+        save_trajs_to: str | Path | None = None,
+    ) -> tuple[dict[str, float], list[Episode]]:
+        """Return metrics and episodes of the current policy in other environments.
 
-    # ------------------------------------------------------------------------------------ logs, report
-    def _open_loggers(self) -> None:
-        if not self.accelerator.is_main_process:
-            return
-        step, epoch = (None, None) if self.progress.is_new else (self.num_steps, self.progress.epoch)
-        is_evaluated = self.progress.is_evaluated
-        run = LoggedRun(self.folder.path, self.config.to_json(), step, epoch, is_evaluated)
-        self.loggers += build_loggers(self.config.experiment.logging, run)
+        Args:
+            make_env: Makes one environment, or a list of such callables.
+            episodes: How many; by default, and without ``timesteps``, as many as the run's evaluations.
+            timesteps: Stop after so many steps of each environment, whatever has ended by then.
+            render: Call ``render`` after each step.
+            save_trajs_to: Store to which everything is added, protected, for other runs to train on.
 
-    def _log(self, numbers: dict[str, float], step: int) -> None:
-        if not self.loggers:
-            return
-        progress = self.progress
-        axes = {
-            "progress/epoch": float(progress.epoch),
-            "progress/env_steps": float(progress.num_env_steps),
-            "time/wall_s": self.wall_s,
-        }
-        if len(progress.env_steps) > 1:
-            axes |= {f"progress/env_steps/{name}": float(n) for name, n in sorted(progress.env_steps.items())}
-        for metrics_logger in self.loggers:
-            metrics_logger.log({**numbers, **axes}, step)
+        Raises:
+            EnvError: If no episode ended.
+        """
+        self.parts.check_built("evaluate_test()")
+        return play_test(
+            self.config, self.parts, self.progress.epoch, make_env, episodes=episodes, timesteps=timesteps,
+            render=render, save_trajs_to=save_trajs_to, summarize=self.policy_metrics,
+        )  # fmt: skip
 
-    def _progress_bar(self, text: str, total: int, unit: str) -> Any:
-        shown = self.config.experiment.logging.progress_bar
-        quiet = not (shown and self.accelerator.is_main_process and sys.stderr.isatty())
-        return tqdm(total=total, desc=text, unit=unit, unit_scale=True, disable=quiet, leave=False)
+    def stop(self, reason: str) -> None:
+        """End the run after the epoch under way, which is evaluated, saved and reported like the last one."""
+        self.ending.ask(reason)
 
-    def _dump_batches(self, error: NonFiniteError) -> str:
-        if not self.accelerator.is_main_process:
-            return "see the main process"
-        file = self.folder.path / "nonfinite_batches.safetensors"
-        tensors: dict[str, torch.Tensor] = {}
-        for i, batch in enumerate(error.batches):
-            for name, value in batch.to_mapping().items():
-                entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-                tensors |= {f"{i}/{k}": v.cpu().contiguous().clone() for k, v in entries.items()}
-        with new_file(file) as temporary:
-            save_file(tensors, temporary)
-        return f"the last two batches are in {file}"
+    def save(self) -> None:
+        """Save the run where it stands (:meth:`Checkpoints.save`); every process has to call it."""
+        self.checkpoints.save()
 
-    def _report(self) -> None:
-        if self.accelerator.is_main_process and self.config.experiment.report.enabled:
-            file = write_run_report(self)
-            logger.info("report: %s", file)
+    def publish(self) -> None:
+        """Give the weights to the collectors."""
+        self.epochs.publish()
 
-    def _repeat_warnings(self) -> None:
-        """Show the warnings once more, which may have scrolled out of sight."""
-        if self.warnings and self.accelerator.is_main_process:
-            logger.warning("the warnings of this run:%s", "".join(f"\n  {w}" for w in dict.fromkeys(self.warnings)))
+    def load_checkpoint(self, epoch: int, *, resume_training_state: bool = True) -> None:
+        """Go back to an epoch of this run that was kept (``experiment.save.every_n_epochs``).
+
+        With the training state, what the run's own replay has got since is deleted.
+
+        Args:
+            epoch: Epochs that were done then.
+            resume_training_state: Restore optimiser and counters too; else the weights only.
+
+        Raises:
+            CheckpointError: If there is no checkpoint of that epoch.
+        """
+        self.load_checkpoint_from_path(self.folder.checkpoint(epoch), resume_training_state=resume_training_state)
+
+    def load_checkpoint_from_path(self, path: str | Path, *, resume_training_state: bool = False) -> None:
+        """Take the weights, or the whole training state, of any checkpoint whose networks fit.
+
+        Raises:
+            CheckpointError: If it is missing, damaged, or of other networks.
+        """
+        if resume_training_state:
+            self.checkpoints.load_state(read_checkpoint(path))
+        else:
+            setup.take_weights(self.algo, path)
+
+    def delete_replay(self) -> None:
+        """Delete everything that the run has collected; protected data stays.
+
+        Raises:
+            CheckpointError: If the run has no replay.
+        """
+        delete_replay(self.parts)
+
+    def warn(self, text: str) -> None:
+        """Log a warning, and keep it for the report."""
+        self.run_log.warn(text)
 
     def close(self) -> None:
         """Close environments, files and loggers."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.run_log.close)
-            for closable in (*self.loggers, self._writer, self.collector, self.evaluator):
+            for closable in (*self.loggers, self.parts.writer, self.parts.collector, self.evaluator):
                 if closable is not None:
                     stack.callback(closable.close)
             self.loggers.clear()
-        if hasattr(self, "folder"):
+        if self.parts.is_open:
             self.folder.release()

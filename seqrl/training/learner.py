@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from seqrl.algo.algo import Algo
 from seqrl.configs.sections.run import TrainSection
+from seqrl.core.files import new_file
 from seqrl.core.seeding import integer_seed
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.data.dataset import TrainingDataset
@@ -21,6 +24,8 @@ from seqrl.rollout.evaluator import evaluation_mode
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]
+TrainStep = Callable[[SeqBatch, int], Mapping[str, Tensor]]
+"""From a batch, as the dataset gives it, and the gradient steps so far to what ``Algo.train_on_batch`` returns."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Learner:
         dataset: Training windows.
         valid: Held-out windows, if any.
         rank: Of this process; every rank draws other windows.
+        train_step: Learns from a batch; None is the algorithm's own processing and step.
     """
 
     def __init__(
@@ -59,12 +65,14 @@ class Learner:
         valid: TrainingDataset | None = None,
         *,
         rank: int = 0,
+        train_step: TrainStep | None = None,
     ) -> None:
         self.algo = algo
         self.dataset = dataset
         self.valid = valid
         self._train = train
         self._rank = rank
+        self._train_step = train_step
         self._valid_batches: list[SeqBatch] = []
 
     def learn_epoch(
@@ -98,7 +106,7 @@ class Learner:
                 waited += time.perf_counter() - asked
                 is_last = (k + 1) % self._train.accumulate_batches == 0
                 algo.wants_metrics = is_last and (updater.num_steps + 1) % log_every == 0
-                info = algo.train_on_batch(algo.process_batch_for_training(batch), epoch)
+                info = self._step(batch, epoch)
                 if is_last:
                     if algo.wants_metrics:
                         on_log(self._numbers(info), updater.num_steps)
@@ -110,6 +118,11 @@ class Learner:
         algo.on_epoch_end(epoch)
         num_steps = self._train.steps_per_epoch - num_done
         return LearnStats(num_steps, time.perf_counter() - begin, waited, updater.guard.num_skipped)
+
+    def _step(self, batch: SeqBatch, epoch: int) -> Mapping[str, Tensor]:
+        if self._train_step is not None:
+            return self._train_step(batch, self.algo.updater.num_steps)
+        return self.algo.train_on_batch(self.algo.process_batch_for_training(batch), epoch)
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
         return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k))
@@ -129,13 +142,25 @@ class Learner:
                 for k in range(self._train.valid_batches)
             ]
         algo = self.algo
-        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), algo.updater.autocast():
-            infos = [
-                algo.train_on_batch(algo.process_batch_for_training(b), validate=True) for b in self._valid_batches
-            ]
+        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), algo.updater.autocast(), torch.no_grad():
+            losses = [algo.updater.compute_losses(algo.process_batch_for_training(b)) for b in self._valid_batches]
+        infos = [{"loss/total": x.total.detach(), **x.metrics} for x in losses]
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
         numbers = {k: v for k, v in numbers.items() if not k.startswith(("Loss", "popart/", "data/"))}
         return {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
+
+
+def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:
+    """Write batches to ``nonfinite_batches.safetensors``, to look at them; return the file."""
+    file = folder / "nonfinite_batches.safetensors"
+    tensors: dict[str, Tensor] = {}
+    for i, batch in enumerate(batches):
+        for name, value in batch.to_mapping().items():
+            entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+            tensors |= {f"{i}/{k}": v.cpu().contiguous().clone() for k, v in entries.items()}
+    with new_file(file) as temporary:
+        save_file(tensors, temporary)
+    return file
 
 
 def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
@@ -199,11 +224,11 @@ def predict_cost(algo: Algo, train: TrainSection) -> Prediction:
         return tensor.detach()  # the tensor itself would make a cycle that nothing frees
 
     devices = [algo.device] if algo.device.type == "cuda" else []
-    processed = algo.process_batch_for_training(batch)
+    processed, compute_losses = algo.process_batch_for_training(batch), algo.updater.compute_losses
     with torch.random.fork_rng(devices), algo.updater.autocast():
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-            algo.compute_losses(processed)
-        forward_s = min(_timed(lambda: float(algo.compute_losses(processed).total.detach())) for _ in range(3))
+            compute_losses(processed)
+        forward_s = min(_timed(lambda: float(compute_losses(processed).total.detach())) for _ in range(3))
     owned = {p.untyped_storage().data_ptr() for p in algo.nets.parameters()}
     sizes: list[int] = []
     batch.map(lambda x: sizes.append(x.numel() * x.element_size()) or x)  # type: ignore[func-returns-value]

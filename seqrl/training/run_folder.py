@@ -47,7 +47,7 @@ MUST_FIT = (
 
 def default_name(config: BaseConfig, task: str | None) -> str:
     """Return ``<algorithm>_<memory>_<task>_seed<n>``."""
-    memory = getattr(getattr(config.algo, "sequence_encoder", None), "type", None)
+    memory = config.algo.sequence_encoder.choice()[0]
     parts = [config.algo_name, memory, task and task.split(":")[-1].split("/")[-1], f"seed{config.train.seed}"]
     return re.sub(r"[^\w.-]+", "-", "_".join(p for p in parts if p))
 

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
 import traceback
 import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
+from tqdm import tqdm
+
+from seqrl.algo.processes import Processes
+from seqrl.configs import BaseConfig
 from seqrl.core.errors import RunInterrupted, SeqrlError
+
+logger = logging.getLogger(__name__)
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class RunLog(logging.Handler):
-    """Appends seqrl's messages, and Python's warnings, to a file; those before :meth:`open` are kept until then."""
+    """Appends seqrl's messages, and Python's warnings, to a file; those before :meth:`open` are kept until then.
+
+    Attributes:
+        warnings: Those of the run itself, in their order.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.warnings: list[str] = []
         self._early: list[str] = []
         self._file: TextIO | None = None
         self._show: Any = None
@@ -46,6 +58,16 @@ class RunLog(logging.Handler):
         else:
             self._file.write(lines)
             self._file.flush()
+
+    def warn(self, text: str) -> None:
+        """Log a warning, and keep it for the report and the end of the run."""
+        self.warnings.append(text)
+        logger.warning("%s", text)
+
+    def repeat_warnings(self) -> None:
+        """Show the run's warnings once more, which may have scrolled out of sight."""
+        if self.warnings:
+            logger.warning("the warnings of this run:%s", "".join(f"\n  {w}" for w in dict.fromkeys(self.warnings)))
 
     def write_error(self, error: BaseException) -> None:
         """Add what ended the run: the message of an error that a user can cause, the traceback of any other."""
@@ -93,3 +115,10 @@ class RunLog(logging.Handler):
         self._show(message, category, filename, lineno, file, line)
         if file is None:
             self.write(f"warning: {category.__name__}: {message} ({filename}:{lineno})")
+
+
+def progress_bar(config: BaseConfig, processes: Processes, text: str, total: int, unit: str) -> Any:
+    """Return a bar on the terminal of the main process, if there is one and ``experiment.logging`` wants it."""
+    shown = config.experiment.logging.progress_bar
+    quiet = not (shown and processes.is_main and sys.stderr.isatty())
+    return tqdm(total=total, desc=text, unit=unit, unit_scale=True, disable=quiet, leave=False)

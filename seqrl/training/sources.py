@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ from seqrl.core.registry import RELABELERS
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.types import Trajectory
+from seqrl.data.dataset import TrainingDataset
 from seqrl.data.ingest import cached_store, open_store
 from seqrl.data.mixture import Source
 from seqrl.data.relabel import Relabeler
-from seqrl.data.sequence_dataset import split_by_episode
+from seqrl.data.sequence_dataset import SequenceDataset, split_by_episode
 from seqrl.data.shard import trajectory_columns
 from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
 from seqrl.envs.make import env_maker
@@ -29,6 +32,58 @@ from seqrl.version import __version__
 logger = logging.getLogger(__name__)
 
 NUM_SCRIPTED_ENVS = 20
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run learns from, besides the replay.
+
+    Attributes:
+        sources: Trajectories to draw training windows from.
+        valid: Held-out windows, if there are any.
+        dataset: Training windows as a whole, in place of ``sources`` and the replay.
+        summary: Size of the stores, from :func:`summarize`.
+    """
+
+    sources: Sequence[Source] = ()
+    valid: TrainingDataset | None = None
+    dataset: TrainingDataset | None = None
+    summary: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def info(self) -> StoreInfo | None:
+        """Spaces and environment of the data, where it knows them."""
+        known = (*(s.store for s in self.sources), self.dataset, self.valid)
+        return next((d.info for d in known if d and d.info), None)
+
+
+def find_data(config: BaseConfig) -> Data:
+    """Return what ``train.data`` names.
+
+    Raises:
+        ConfigError: If something is missing that the run file asks for.
+    """
+    stores = open_data(config)
+    if not stores:
+        return Data()
+    summary = summarize(stores)
+    chosen, held_out = split_sources(config, stores)
+    check_goals(config, chosen)
+    return Data(chosen, sequence_dataset(config, held_out) if held_out else None, summary=summary)
+
+
+def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceDataset:
+    """Return windows of the sources, as the run file cuts and weighs them."""
+    train = config.train
+    return SequenceDataset(
+        list(sources),
+        train.window_steps,
+        padding=train.window_padding,
+        sample_by=train.sample_by,
+        weigh_by=train.weigh_data_by,
+        keys=keys_to_read(config, list(sources)),
+        goal_keys=config.observation.goal_keys if train.goal_mode == "last" else (),
+    )
 
 
 def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:

@@ -1,48 +1,57 @@
-"""What a run says of itself before it starts: what it learns, from what, for how long, and what that takes."""
+"""What a run says of itself: before it starts, what it learns, from what, for how long; then what each epoch took."""
 
 from __future__ import annotations
 
+import logging
 import shutil
-from typing import TYPE_CHECKING
 
+from seqrl.configs import BaseConfig
 from seqrl.reports.console import format_count, format_duration, format_megabytes, summary_text
-from seqrl.training.learner import Prediction, predict_cost
+from seqrl.training.collector import CollectStats
+from seqrl.training.learner import LearnStats, Prediction, predict_cost
+from seqrl.training.parts import Parts
 from seqrl.training.sources import budget_of, predicted_replay_bytes
+from seqrl.training.world import Warn
 
-if TYPE_CHECKING:
-    from seqrl.training.experiment import Experiment
+logger = logging.getLogger(__name__)
 
 
-def start_summary(experiment: Experiment) -> str:
-    """Return the summary; warns if the disk is too small for what will be collected."""
-    config, algo = experiment.config, experiment.algo
+def log_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> None:
+    """Say in the main process what is about to happen."""
+    if parts.processes.is_main:
+        logger.info("%s", start_summary(config, parts, epoch, warn))
+
+
+def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> str:
+    """Return the summary of a run that goes on after ``epoch`` epochs; warns of a disk too small for its replay."""
+    algo = parts.algo
     groups = {
         "run": {
-            "folder": str(experiment.folder.path),
+            "folder": str(parts.folder.path),
             "seed": str(config.train.seed),
-            "device": str(experiment.device),
-            **({"role": experiment.role} if experiment.role != "both" else {}),
+            "device": str(parts.processes.device),
+            **({"role": parts.role} if parts.role != "both" else {}),
         },
         "policy": {
             "algorithm": config.algo_name,
             "memory": config.algo.sequence_encoder.choice()[0],
             "parameters": format_count(sum(p.numel() for p in algo.nets.parameters())),
             "observations": ", ".join(f"{k} {list(s.shape)}" for k, s in algo.obs.items()),
-            "actions": str(experiment.info.action_space),
+            "actions": str(parts.world.info.action_space),
         },
     }
-    if data := _data(experiment):
+    if data := _data(parts):
         groups["data"] = data
     if config.collect.steps_per_epoch:
-        groups["collection"] = _collection(experiment)
-    groups["plan"] = _plan(experiment, predict_cost(algo, config.train))
+        groups["collection"] = _collection(config, parts, epoch, warn)
+    groups["plan"] = _plan(config, parts, epoch, predict_cost(algo, config.train))
     return summary_text(f"seqrl {config.algo_name}", groups)
 
 
-def _data(experiment: Experiment) -> dict[str, str]:
-    dataset, valid, known = experiment.learner.dataset, experiment.learner.valid, experiment.data_summary
+def _data(parts: Parts) -> dict[str, str]:
+    dataset, valid, known = parts.learner.dataset, parts.learner.valid, parts.data.summary
     if not known:
-        return {} if experiment.replay is not None else dataset.describe()
+        return {} if parts.replay is not None else dataset.describe()
     facts = {
         "trajectories": f"{dataset.num_trajectories} train, {valid.num_trajectories if valid else 0} held out",
         "transitions": format_count(dataset.num_transitions),
@@ -52,32 +61,32 @@ def _data(experiment: Experiment) -> dict[str, str]:
     return facts if len(getattr(dataset, "sources", [])) < 2 else {**facts, **dataset.describe()}
 
 
-def env_steps_planned(experiment: Experiment) -> int:
+def env_steps_planned(config: BaseConfig, parts: Parts, epoch: int) -> int:
     """Return the transitions that the rest of the run will collect, in all processes of a run of role ``both``."""
-    collect, train = experiment.config.collect, experiment.config.train
-    first = max(experiment.progress.epoch, collect.start_epoch)
+    collect, train = config.collect, config.train
+    first = max(epoch, collect.start_epoch)
     epochs = max(0, train.num_epochs - first)
-    return int(epochs * collect.steps_per_epoch * collect.num_envs * experiment.accelerator.num_processes)
+    return int(epochs * collect.steps_per_epoch * collect.num_envs * parts.processes.number)
 
 
-def gradient_steps_planned(experiment: Experiment) -> int:
+def gradient_steps_planned(config: BaseConfig, epoch: int) -> int:
     """Return the gradient steps of the rest of the run, if there is always enough data."""
-    train = experiment.config.train
-    return max(0, train.num_epochs - max(experiment.progress.epoch, train.start_epoch)) * train.steps_per_epoch
+    train = config.train
+    return max(0, train.num_epochs - max(epoch, train.start_epoch)) * train.steps_per_epoch
 
 
-def _collection(experiment: Experiment) -> dict[str, str]:
-    config, section = experiment.config, experiment.config.collect
-    planned, budget = env_steps_planned(experiment), budget_of(section.replay)
-    needed = predicted_replay_bytes(experiment.info, budget, planned)
-    assert experiment.replay is not None
-    free = shutil.disk_usage(experiment.replay.path).free
+def _collection(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> dict[str, str]:
+    section = config.collect
+    planned, budget = env_steps_planned(config, parts, epoch), budget_of(section.replay)
+    needed = predicted_replay_bytes(parts.world.info, budget, planned)
+    assert parts.replay is not None
+    free = shutil.disk_usage(parts.replay.path).free
     if needed > free:
-        experiment.warn(
+        warn(
             f"the replay will take {format_megabytes(needed / 1e6)}, and the disk has {format_megabytes(free / 1e6)} "
             "left; set collect.replay.max_gb"
         )
-    names = sorted({t.env_id for t in experiment.train_tasks}) or ["make_train_env"]
+    names = sorted({t.env_id for t in parts.world.train_tasks}) or ["make_train_env"]
     limits = [
         f"{section.replay.max_gb:g} GB" if section.replay.max_gb else "",
         f"{section.replay.max_transitions} transitions" if section.replay.max_transitions else "",
@@ -91,24 +100,24 @@ def _collection(experiment: Experiment) -> dict[str, str]:
     }
 
 
-def _plan(experiment: Experiment, cost: Prediction) -> dict[str, str]:
-    train = experiment.config.train
-    steps, env_steps = gradient_steps_planned(experiment), env_steps_planned(experiment)
+def _plan(config: BaseConfig, parts: Parts, epoch: int, cost: Prediction) -> dict[str, str]:
+    train, dataset = config.train, parts.learner.dataset
+    steps, env_steps = gradient_steps_planned(config, epoch), env_steps_planned(config, parts, epoch)
     seen = steps * train.batch_size * train.accumulate_batches * train.window_steps
-    seen *= experiment.accelerator.num_processes
+    seen *= parts.processes.number
     plan = {
         "gradient steps": f"{steps} ({train.num_epochs} epochs of {train.steps_per_epoch})",
         "batch": f"{train.batch_size} windows of {train.window_steps}"
         + (f", {train.accumulate_batches} accumulated" if train.accumulate_batches > 1 else ""),
     }
-    if experiment.config.collect.steps_per_epoch:
-        if experiment.role == "both" and env_steps:
+    if config.collect.steps_per_epoch:
+        if parts.role == "both" and env_steps:
             plan["environment steps"] = format_count(env_steps)
             plan["update : data"] = f"{steps / env_steps:.3g} gradient steps per environment step; each is seen " + (
                 f"{seen / env_steps:.3g} times"
             )
-    elif experiment.learner.dataset.num_transitions:
-        plan["passes over data"] = f"{seen / experiment.learner.dataset.num_transitions:.3g}"
+    elif dataset.num_transitions:
+        plan["passes over data"] = f"{seen / dataset.num_transitions:.3g}"
     total = cost.weights_mb + cost.activations_mb + cost.batches_mb
     plan["memory"] = (
         f"{format_megabytes(total)} predicted: weights and optimiser {format_megabytes(cost.weights_mb)}, "
@@ -116,3 +125,21 @@ def _plan(experiment: Experiment, cost: Prediction) -> dict[str, str]:
     )
     plan["time"] = f"about {format_duration(steps * cost.step_s)} of learning, besides acting and evaluation"
     return plan
+
+
+def epoch_metrics(
+    parts: Parts, collected: CollectStats | None, learned: LearnStats | None, elapsed: float
+) -> dict[str, float]:
+    """Return what an epoch of ``elapsed`` seconds came to: data, speed, and where its time went."""
+    out = parts.learner.dataset.metrics()
+    if collected is not None and parts.collector is not None:
+        out |= collected.metrics(parts.collector.exploration)
+        spent = {"env": collected.env_s, "policy": collected.policy_s, "record": collected.record_s}
+        out["time/env_steps_per_s"] = collected.num_steps / max(sum(spent.values()), 1e-9)
+        out |= {f"time/{part}_share": seconds / elapsed for part, seconds in spent.items()}
+    if learned is not None:
+        out["time/gradient_steps_per_s"] = learned.num_steps / learned.learn_s
+        out["time/learn_share"] = (learned.learn_s - learned.wait_s) / elapsed
+        out["time/data_wait_share"] = learned.wait_s / elapsed
+        out["optim/skipped_steps"] = float(learned.num_skipped)
+    return out

@@ -15,6 +15,7 @@ from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.data import Store
+from seqrl.training.collecting import refresh_data
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -112,13 +113,13 @@ def test_what_an_unfinished_epoch_collected_is_taken_again(tmp_path):
     for name, folder in folders.items():
         experiment = seqrl.Experiment(small(folder))
         experiment.start()
-        experiment._open_loggers()
+        experiment.loggers += experiment.init_logger()
         experiment.run_epoch(0)
         experiment.run_epoch(1)
         if name == "killed":
-            experiment.collect_epoch(2)
-            experiment.refresh_data(2)
-            experiment.learner.learn_epoch(2, log_every=1, on_log=experiment._log, on_step=lambda _: None)
+            experiment.interact(2)
+            refresh_data(experiment.config, experiment.parts, experiment.progress, experiment.ending, 2)
+            experiment.learner.learn_epoch(2, log_every=1, on_log=experiment.log, on_step=lambda _: None)
         experiment.close()
     for folder in folders.values():
         run(small(folder), resume=True)

@@ -201,8 +201,8 @@ def test_a_broken_update_is_suppressed_with_any_optimiser(tmp_path):
 
     experiment = WithSGD(small(tmp_path, train={"on_nonfinite": "skip"}))
     experiment.start()
-    experiment.collect_epoch(0)
-    experiment.refresh_data(0)
+    experiment.interact(0)
+    experiment.learner.dataset.refresh(0)
     before = experiment.algo.serialize()
     batch = experiment.learner.dataset.batch(4, seed=0, path=(0,))
     batch.rewards[:] = float("nan")

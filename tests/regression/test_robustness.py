@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import seqrl
-from seqrl.algo.updater import Updater, make_accelerator
+from seqrl.algo.processes import make_accelerator
+from seqrl.algo.updater import Updater
 from seqrl.core.errors import DataError, EnvError
 from seqrl.scripts import collect_dataset, run_trained_agent, train
 from tests.helpers import ACTION_SPACES, random_batch, small_algo

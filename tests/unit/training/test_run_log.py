@@ -78,9 +78,9 @@ def test_a_run_writes_what_it_says(tmp_path, capsys, monkeypatch):
     settings = ["algo.sequence_encoder.type=gru", "env.kwargs.corridor_length=3", "train.data.0.episodes=8",
                 "collect.start_epoch=9", "experiment.report.enabled=false"]  # fmt: skip
     arguments = ["--config", "bc.json", "--debug", *(a for s in settings for a in ("--set", s)), "--name", "r"]
-    monkeypatch.setattr(
-        seqrl.Experiment, "_epoch_metrics", lambda self, *_: self.warn("something\x1b[0m odd") or {"a": 1.0}
-    )
+    log = seqrl.Experiment.log
+    odd = "something\x1b[0m odd"
+    monkeypatch.setattr(seqrl.Experiment, "log", lambda self, *given: (self.warn(odd), log(self, *given)))
     assert train.main([*arguments, "--plugin", str(plugin)]) == 0
     said, err = lines(tmp_path / "runs/r/log.txt"), capsys.readouterr().err
     assert said[0].startswith("note: ")

@@ -31,9 +31,9 @@ def epochs_of(experiment):
 def pass_epochs(experiment, seconds, monkeypatch):
     """End one epoch for each time of the run."""
     for now in seconds:
-        monkeypatch.setattr(type(experiment), "wall_s", now)
+        monkeypatch.setattr(type(experiment.progress), "run_s", now)
         experiment.progress.epoch += 1
-        experiment.end_of_epoch()
+        experiment.epochs.end_epoch()
     monkeypatch.undo()
 
 
@@ -54,7 +54,7 @@ def test_some_seconds(experiment, monkeypatch):
     assert epochs_of(first) == [3, 5, 6]
     first.close()
     second = experiment(every_s=10.0, resume=True)
-    assert second.kept_epochs == [3, 5]
+    assert second.checkpoints.kept_epochs == [3, 5]
     pass_epochs(second, [34.0, 35.0, 36.0], monkeypatch)
     assert epochs_of(second) == [3, 5, 8, 9]
 
@@ -69,8 +69,7 @@ def test_what_is_kept_is_saved_between_the_moves_of_last(experiment, monkeypatch
 def test_best_marks_are_repaired(experiment, monkeypatch):
     """As if the run had been killed between ``last`` and ``best_return``."""
     first = experiment(best=["return"])
-    first.metrics = {"eval/return_mean": 1.0}
-    monkeypatch.setattr(type(first), "_evaluate_and_log", lambda self: setattr(self, "metrics_epoch", 1))
+    monkeypatch.setattr(type(first.learner), "validate", lambda self: {"eval/return_mean": 1.0})
     pass_epochs(first, [1.0], monkeypatch)
     mark = first.folder.checkpoints / "best_return"
     assert mark.read_text().strip() == "epoch_000001"

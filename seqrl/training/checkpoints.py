@@ -1,0 +1,280 @@
+"""What a run saves, what it keeps of it, and how it goes back to it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqrl.algo.checkpoint import Checkpoint, TrainingState, save_checkpoint
+from seqrl.configs import BaseConfig
+from seqrl.core.errors import CheckpointError, ConfigError, DataError
+from seqrl.core.generators import generator_states, set_generator_states
+from seqrl.training.parts import Parts
+from seqrl.training.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+BEST_BY = {
+    "success": ("eval/success_mean", 1.0),
+    "return": ("eval/return_mean", 1.0),
+    "valid_loss": ("valid/total", -1.0),
+}
+"""Measure -> (metric, +1 if more is better)."""
+
+
+class Checkpoints:
+    """The checkpoints of a run: whole ones, at every moment.
+
+    Args:
+        config: The run file.
+        parts: Of the run; all of them are built.
+        progress: Of the run; saved and restored with it.
+        on_save: Called by the main process after each checkpoint, with its folder.
+
+    Attributes:
+        best: Measure -> best score so far.
+        kept_epochs: Epochs whose checkpoints are kept because of ``experiment.save.every_s``.
+        kept_at_s: Seconds of the run at the last of them.
+        generators: States with which this process goes on in an interrupted epoch; None otherwise.
+    """
+
+    def __init__(
+        self, config: BaseConfig, parts: Parts, progress: Progress, *, on_save: Callable[[Path], Any] | None = None
+    ) -> None:
+        self.config = config
+        self.parts = parts
+        self.progress = progress
+        self.best: dict[str, float] = {}
+        self.kept_epochs: list[int] = []
+        self.kept_at_s = 0.0
+        self.generators: dict[str, Any] | None = None
+        self._on_save = on_save
+
+    # ------------------------------------------------------------------------------------------- save
+    def save(self) -> None:
+        """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names.
+
+        Within an epoch, as from a callback, it is :meth:`save_interrupted`. Every process has to call it.
+        """
+        epoch, folder = self.progress.epoch, self.parts.folder
+        if self.progress.is_in_epoch:
+            self.save_interrupted()
+            return
+        if (now := self._time_to_keep()) is not None and epoch not in self.kept_epochs:
+            self.kept_epochs.append(epoch)
+            self.kept_at_s = now
+        state = self.state()
+        if not self.parts.processes.is_main:
+            return
+        improved = self._improved() if self.progress.metrics_epoch == epoch else []
+        state.values.update(best=self.best, improved=improved)
+        path = folder.checkpoint(epoch)
+        self._write(path, state)
+        for measure in improved:
+            folder.point(f"best_{measure}", path)
+        self._end_save(path)
+
+    def save_interrupted(self) -> Path | None:
+        """Save where the run stands, and return the checkpoint from which it will go on; every process has to call it.
+
+        In the middle of an epoch that is the gradient step taken last. A run that collects falls back on its last
+        checkpoint then, as its environments begin anew anyway. None is returned if nothing was ever saved.
+        """
+        progress, folder = self.progress, self.parts.folder
+        self.parts.algo.updater.guard.check(wait=True)
+        if self.drops_epoch or progress.is_new:
+            return folder.last
+        path = folder.unfinished(progress.epoch, progress.step_in_epoch, is_evaluated=progress.is_evaluated)
+        state = self.state()
+        if self.parts.processes.is_main and folder.last != path:
+            self._write(path, state)
+            self._end_save(path)
+        return path
+
+    @property
+    def drops_epoch(self) -> bool:
+        """Whether the epoch under way is lost if the run ends now."""
+        return self.progress.is_in_epoch and self.config.collect.steps_per_epoch > 0
+
+    def is_due(self) -> bool:
+        """Tell whether the end of this epoch has a checkpoint; every process has to call it."""
+        epoch = self.progress.epoch
+        is_due = epoch % self.config.experiment.save.last_every_n_epochs == 0 or self.is_kept(epoch)
+        return self._time_to_keep() is not None or is_due
+
+    def is_kept(self, epoch: int) -> bool:
+        """Tell whether the checkpoint after so many epochs stays, whatever names it."""
+        section = self.config.experiment.save
+        is_periodic = section.every_n_epochs is not None and epoch % section.every_n_epochs == 0
+        return is_periodic or epoch in section.epochs or epoch in self.kept_epochs
+
+    def _write(self, path: Path, state: TrainingState) -> None:
+        """Write a checkpoint, and let ``last`` name it. Whatever names a checkpoint names a whole one, always."""
+        progress, world = self.progress, self.parts.world
+        is_measured = progress.metrics_epoch == progress.epoch and not progress.step_in_epoch
+        save_checkpoint(
+            path,
+            self.parts.algo,
+            world.info.observation_space,
+            world.info.action_space,
+            env={"id": world.env_id, "kwargs": world.env_kwargs} if world.env_id else {},
+            metrics={k: v for k, v in progress.metrics.items() if np.isfinite(v)} if is_measured else {},
+            training_state=state,
+        )
+        self.parts.folder.point("last", path)
+
+    def _end_save(self, path: Path) -> None:
+        self.parts.folder.remove_unused(self.is_kept)
+        if self._on_save is not None:
+            self._on_save(path)
+
+    def _time_to_keep(self) -> float | None:
+        """Return the time if ``every_s`` have passed; the main process's clock decides."""
+        every_s = self.config.experiment.save.every_s
+        if every_s is None:
+            return None
+        now = self.parts.processes.gather(self.progress.run_s)[0]
+        return now if now - self.kept_at_s >= every_s else None
+
+    def _improved(self) -> list[str]:
+        """Return the measures in which this epoch is the best so far, and remember its scores."""
+        improved: list[str] = []
+        for measure in self.config.experiment.save.best:
+            metric, sign = BEST_BY[measure]
+            value = self.progress.metrics.get(metric)
+            if value is not None and sign * value > sign * self.best.get(measure, -sign * np.inf):
+                self.best[measure] = value
+                improved.append(measure)
+        return improved
+
+    # ------------------------------------------------------------------------------------------ state
+    def state(self) -> TrainingState:
+        """Return what a run needs, besides weights, to go on, after a whole epoch or in the middle of one.
+
+        Every process has to call it: what differs between them is gathered.
+        """
+        parts, progress = self.parts, self.progress
+        processes, updater = parts.processes, parts.algo.updater
+        explorations = processes.gather(parts.collector.exploration.state() if parts.collector else None)
+        generators = processes.gather(generator_states(processes.device)) if progress.step_in_epoch else []
+        values: dict[str, Any] = {
+            **progress.state(),
+            "generators": generators,
+            "num_steps": updater.num_steps,
+            "num_skipped": updater.guard.num_skipped,
+            "best": self.best,
+            "improved": [],
+            "kept_epochs": self.kept_epochs,
+            "kept_at_s": self.kept_at_s,
+            "num_threads": torch.get_num_threads(),
+            "num_processes": processes.number,
+            "data": parts.learner.dataset.state(),
+            "explorations": explorations,
+            "replay": parts.replay.watermark() if parts.replay is not None else {},
+        }
+        return TrainingState(updater.state_tensors(), values)
+
+    def load_state(self, checkpoint: Checkpoint) -> None:
+        """Put the run back to where a checkpoint stands; every process has to call it.
+
+        What the replay has got since is forgotten, as far as it is the run's own and nobody else collects: the epoch
+        that was not finished is taken again.
+
+        Raises:
+            ConfigError: If the data or the number of processes is not what it was.
+            CheckpointError: If the checkpoint holds weights only, or lacks something.
+        """
+        state = checkpoint.training_state()
+        values, algo, folder = state.values, self.parts.algo, self.parts.folder
+        try:
+            _check(self.parts, values)
+            algo.deserialize(checkpoint.tensors("model.safetensors"))
+            algo.updater.load_state(state.optimizer, values["num_steps"])
+            algo.on_checkpoint_loaded(is_resume=True)
+            self._load_counters(values)
+            _load_collecting(self.config, self.parts, self.progress.epoch, values)
+        except KeyError as error:
+            raise CheckpointError(f"{checkpoint.path}: its training state lacks {error}") from error
+        self.progress.metrics, self.progress.metrics_epoch = dict(checkpoint.card["metrics"]), self.progress.epoch
+        if self.config.train.num_threads is None:
+            torch.set_num_threads(values["num_threads"])
+        if self.parts.processes.is_main and checkpoint.path.parent == folder.checkpoints:
+            for measure in values.get("improved", []):  # the run may have been killed before it had said so
+                folder.point(f"best_{measure}", checkpoint.path)
+        logger.info("resuming after epoch %d, gradient step %d", self.progress.epoch, algo.updater.num_steps)
+
+    def begin_again(self) -> None:
+        """Begin a run that was stopped before it had saved anything: forget what it had collected and logged."""
+        processes = self.parts.processes
+        values = {"explorations": [None] * processes.number, "replay": {}}
+        _load_collecting(self.config, self.parts, self.progress.epoch, values)
+        if processes.is_main:
+            shutil.rmtree(self.parts.folder.path / "tb", ignore_errors=True)
+
+    def use_generators(self) -> None:
+        """Let the generators of this process go on where they were, if the epoch was interrupted."""
+        if self.generators is not None:
+            set_generator_states(self.generators, self.parts.processes.device)
+            self.generators = None
+
+    def _load_counters(self, values: Mapping[str, Any]) -> None:
+        self.progress.load_state(values)
+        rank = self.parts.processes.rank
+        self.generators = values["generators"][rank] if self.progress.step_in_epoch else None
+        self.parts.algo.updater.guard.num_skipped = values.get("num_skipped", 0)
+        self.kept_epochs, self.kept_at_s = list(values.get("kept_epochs", [])), values.get("kept_at_s", 0.0)
+        self.best = dict(values["best"])
+
+
+def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
+    """Save what was reached when a signal came, and say how to go on; every process has to call it."""
+    name, parts = signal.Signals(number).name, checkpoints.parts
+    if parts.role == "collect":
+        logger.warning("%s: this collector ends; the same command starts another", name)
+        return
+    path, epoch = checkpoints.save_interrupted(), checkpoints.progress.epoch + 1
+    if not parts.processes.is_main:
+        return
+    if path is None:
+        logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, parts.folder.path)
+    elif checkpoints.drops_epoch:
+        logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, epoch, path)
+    else:
+        logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, parts.num_steps, path)
+
+
+def _check(parts: Parts, values: Mapping[str, Any]) -> None:
+    now, path = parts.processes.number, parts.folder.path
+    if values["num_processes"] != now:
+        raise ConfigError(f"cannot resume {path}: num_processes was {values['num_processes']}, now {now}")
+    try:
+        parts.learner.dataset.load_state(values["data"])
+    except DataError as error:
+        raise ConfigError(f"cannot resume {path}: {error}") from error
+
+
+def _load_collecting(config: BaseConfig, parts: Parts, epoch: int, values: Mapping[str, Any]) -> None:
+    """Restore exploration and replay; what is collected next begins with a reset."""
+    collector, replay, processes = parts.collector, parts.replay, parts.processes
+    if parts.writer is not None:
+        parts.writer.close()  # what is cut must have no writer, on no process
+    processes.wait()
+    if collector is not None:
+        collector.cut_off()
+        if (state := values["explorations"][processes.rank]) is not None:
+            collector.exploration.load_state(state)
+    is_shared = config.collect.replay.path is not None or (parts.folder.path / "collectors").exists()
+    is_own = parts.role == "both" and not is_shared
+    if replay is not None and is_own:
+        if processes.is_main and (forgotten := replay.cut(values["replay"])):
+            logger.info("%d trajectories of an epoch that was not finished are forgotten", forgotten)
+        processes.wait()
+        replay.reopen()
+        parts.learner.dataset.refresh(epoch)
