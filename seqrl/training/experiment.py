@@ -410,9 +410,8 @@ class Experiment:
         """
         if self.evaluator is None:
             raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
-        return self.evaluator.evaluate(
-            self.algo, self.progress.epoch, on_step=self.ending.checking(self.parts.processes)
-        )
+        check = self.ending.checking(self.parts.processes)
+        return self.evaluator.evaluate(self.algo, self.progress.epoch, on_step=check)
 
     def evaluate_test(
         self,
@@ -448,10 +447,6 @@ class Experiment:
     def save(self) -> None:
         """Save the run where it stands (:meth:`Checkpoints.save`); every process has to call it."""
         self.checkpoints.save()
-
-    def publish(self) -> None:
-        """Give the weights to the collectors."""
-        self.epochs.publish()
 
     def load_checkpoint(self, epoch: int, *, resume_training_state: bool = True) -> None:
         """Go back to an epoch of this run that was kept (``experiment.save.every_n_epochs``).
