@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Two test processes of one thread each: more threads than cores make everything many times slower. A file goes to one
 # of them as a whole, so that what its tests share is made once.
 TEST_WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
 .PHONY: demo test test-slow test-all check format clean
 
