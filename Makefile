@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Two test processes of one thread each: more threads than cores make everything many times slower.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Two test processes of one thread each: more threads than cores make everything many times slower. A file goes to one
+# of them as a whole, so that what its tests share is made once.
 TEST_WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
-.PHONY: demo test test-all check format docs-check clean
+.PHONY: demo test test-slow test-all check format clean
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -20,10 +21,13 @@ demo: $(STAMP)
 	$(BIN)/python seqrl/scripts/train.py --config bc.json --overwrite
 
 test: $(STAMP)
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup -m "not slow"
+	$(PYTEST) -m "not slow"
+
+test-slow: $(STAMP)
+	$(PYTEST) -m slow
 
 test-all: $(STAMP)
-	$(PYTEST) -n $(TEST_WORKERS) --dist loadgroup
+	$(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -31,7 +35,6 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(PYTEST) -n $(TEST_WORKERS) tests/unit
 
 format: $(STAMP)
 	$(BIN)/ruff format .

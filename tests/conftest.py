@@ -8,6 +8,7 @@ import os  # noqa: E402
 import signal  # noqa: E402
 import threading  # noqa: E402
 
+import jaxtyping  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -29,6 +30,12 @@ def _cache_folder(tmp_path_factory):
         del os.environ["SEQRL_CACHE_DIR"]
     else:
         os.environ["SEQRL_CACHE_DIR"] = before
+
+
+@pytest.fixture
+def unchecked_shapes(monkeypatch):
+    """Leave shapes unchecked, for tests of a thousand small gradient steps: checking takes as long as the steps."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

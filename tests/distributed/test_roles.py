@@ -17,7 +17,7 @@ from tests.distributed.test_two_ranks import torchrun
 from tests.helpers import small_algo
 from tests.regression.test_online import rows, seqrl_process, small
 
-pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
+pytestmark = pytest.mark.distributed
 
 
 # -------------------------------------------------------------------------------------- weights, by file
@@ -99,6 +99,7 @@ def test_a_run_of_both_takes_in_what_collectors_bring(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------ torchrun
+@pytest.mark.slow
 def test_two_learners_collect_other_episodes_and_count_together(tmp_path):
     config = small(tmp_path, train={"num_epochs": 3})
     (tmp_path / "run.json").write_text(json.dumps(config.to_json()))
@@ -133,6 +134,7 @@ def wait_for(condition, what, timeout_s=120.0, processes=()):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_collectors_come_and_go(tmp_path):
     """Started before the learner, killed, started again: the learner goes on, and what was collected counts."""
     config = small(tmp_path, train={"num_epochs": 150}, collect={"replay": {"max_transitions": 4000}})

@@ -14,7 +14,7 @@ from seqrl.configs.base_config import template_names
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.distributed, pytest.mark.xdist_group("distributed")]
+pytestmark = pytest.mark.distributed
 
 WITHOUT_CHANCE = {"actor_critic": {"num_critics_td": 4}}
 """Settings under which an algorithm draws nothing at random in its losses, so that runs can be compared."""
@@ -28,9 +28,10 @@ torch.set_num_threads(1)
 from tests.distributed.test_two_ranks import full_batch, train_steps
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
-name, out = sys.argv[1], sys.argv[2]
-algo = train_steps(name, lambda step: full_batch(step).map(lambda x: x[accelerator.process_index::2]), accelerator)
-torch.save(algo.serialize(), f"{out}/{accelerator.process_index}.pt")
+out, *names = sys.argv[1:]
+for name in names:
+    algo = train_steps(name, lambda step: full_batch(step).map(lambda x: x[accelerator.process_index::2]), accelerator)
+    torch.save(algo.serialize(), f"{out}/{name}_{accelerator.process_index}.pt")
 """
 
 
@@ -57,13 +58,22 @@ def torchrun(arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=cwd, env=environment)
 
 
+@pytest.fixture(scope="module")
+def trained_on_two_ranks(tmp_path_factory):
+    """Return a folder with the weights of every algorithm on either rank, and what the processes said."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "worker.py").write_text(WORKER)
+    done = torchrun([str(folder / "worker.py"), str(folder), *ALGOS.names()], folder)
+    return folder, done.stderr
+
+
 @pytest.mark.parametrize("name", ALGOS.names())
-def test_two_ranks_step_like_one_process(name, tmp_path):
+def test_two_ranks_step_like_one_process(name, trained_on_two_ranks):
     """Weights, optimiser and input statistics: everything that a checkpoint holds agrees."""
-    (tmp_path / "worker.py").write_text(WORKER)
-    done = torchrun([str(tmp_path / "worker.py"), name, str(tmp_path)], tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    ranks = [torch.load(tmp_path / f"{i}.pt", weights_only=True) for i in range(2)]
+    folder, said = trained_on_two_ranks
+    files = [folder / f"{name}_{i}.pt" for i in range(2)]
+    assert all(file.exists() for file in files), said
+    ranks = [torch.load(file, weights_only=True) for file in files]
     assert all(torch.equal(ranks[0][k], ranks[1][k]) for k in ranks[0])
     if name in ALWAYS_RANDOM:
         return
@@ -109,6 +119,7 @@ for template, space in [
 """
 
 
+@pytest.mark.slow
 def test_every_preset_takes_three_steps_on_two_ranks(tmp_path):
     """The ranks see other data and draw other samples, and end with the same weights."""
     (tmp_path / "worker.py").write_text(PRESETS_WORKER)
@@ -121,6 +132,7 @@ def test_every_preset_takes_three_steps_on_two_ranks(tmp_path):
         assert all(torch.equal(first[k], second[k]) for k in first), file.name
 
 
+@pytest.mark.slow
 def test_train_script_on_two_ranks(tmp_path):
     settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12"]
     arguments = [a for s in settings for a in ("--set", s)]

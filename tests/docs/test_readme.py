@@ -20,7 +20,9 @@ def blocks(page, language):
     return [code for lang, code in BLOCK.findall(page.read_text()) if lang == language]
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_python_blocks_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("seqrl.reports.curves.curve_svg", lambda *_, **__: "<svg></svg>")  # drawn by other tests
     monkeypatch.chdir(tmp_path)
     quick = ["train.num_epochs=1", "train.steps_per_epoch=5", "experiment.evaluation.episodes=4",
              "experiment.report.enabled=false", "train.data.0.episodes=20"]  # fmt: skip

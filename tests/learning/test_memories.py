@@ -10,6 +10,8 @@ import pytest
 
 from seqrl.scripts import train
 
+pytestmark = [pytest.mark.learning, pytest.mark.slow]
+
 WIDE = {"d_hidden": 64, "d_output": 64, "num_layers": 1}
 WINDOWED = {"positions": "rotary", "dropout_ff": 0.0, "dropout_embedding": 0.0, "num_layers": 2}
 MEMORIES = {
@@ -49,7 +51,6 @@ PIXELS = (
 )
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("name", MEMORIES)
 def test_it_remembers_a_hundred_steps(name, tmp_path):
     memory, num_epochs = MEMORIES[name]
@@ -57,7 +58,6 @@ def test_it_remembers_a_hundred_steps(name, tmp_path):
     assert final_success(tmp_path, num_epochs, memory, *CORRIDOR, f"train.seed={seed}") >= 0.98
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("name", CONTROLS)
 def test_what_cannot_reach_back_stays_at_chance(name, tmp_path):
     memory, num_epochs = CONTROLS[name]
@@ -65,12 +65,10 @@ def test_what_cannot_reach_back_stays_at_chance(name, tmp_path):
     assert 0.35 <= final_success(tmp_path, num_epochs, memory, *CORRIDOR, f"train.seed={seed}") <= 0.65
 
 
-@pytest.mark.learning
 def test_pixels_are_remembered(tmp_path):
     """A camera of 32 x 32 x 3 bytes, a convolutional encoder and a GRU."""
     assert final_success(tmp_path, 5, {"type": "gru", **WIDE}, *PIXELS) >= 0.95
 
 
-@pytest.mark.learning
 def test_pixels_without_memory_stay_at_chance(tmp_path):
     assert 0.35 <= final_success(tmp_path, 2, {"type": "identity"}, *PIXELS) <= 0.65

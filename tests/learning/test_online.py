@@ -18,7 +18,7 @@ from seqrl.scripts import train
 from seqrl.training.weights import reported_progress
 from tests.regression.test_online import seqrl_process
 
-pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.learning, pytest.mark.slow, pytest.mark.timeout(900)]
 QUIET = ["experiment.report.enabled=false", "experiment.logging.tensorboard=false"]
 
 

@@ -1,7 +1,7 @@
 """Two tasks whose rewards differ 1,000 times: classified values solve both, regressed ones without PopArt do not.
 
 A hint is shown once; a step later the agent has to repeat it (task 0, reward 1) or to do the opposite (task 1, reward
-1,000). The data acts at random. Chance is 0.5; 200 episodes per task, three seeds, CPU, one thread.
+1,000). The data acts at random. Chance is 0.5; 200 episodes per task, seed 0, CPU, one thread.
 """
 
 import functools
@@ -62,19 +62,19 @@ def random_data(path):
     return Store(path)
 
 
-def successes(algo, store, folder, seed, **settings):
+def successes(algo, store, folder, **settings):
     """Train on both tasks, and return the success in each."""
     config = config_factory(
         algo,
         {
             "experiment": {
                 "output_dir": str(folder),
-                "name": f"{algo}_{seed}",
+                "name": algo,
                 "evaluation": {"enabled": False},
                 "report": {"enabled": False},
                 "logging": {"tensorboard": False},
             },
-            "train": {"window_steps": 2, "num_epochs": 1, "steps_per_epoch": 800, "seed": seed},
+            "train": {"window_steps": 2, "num_epochs": 1, "steps_per_epoch": 800, "seed": 0},
             "observation": {
                 "use_prev_action": False,
                 "use_prev_reward": False,
@@ -103,9 +103,10 @@ def successes(algo, store, folder, seed, **settings):
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_only_classified_values_ignore_the_scale(tmp_path):
     store = random_data(tmp_path / "store")
-    classified = [successes("multitask", store, tmp_path, seed) for seed in range(3)]
-    regressed = [successes("actor_critic", store, tmp_path, seed, use_popart=False) for seed in range(3)]
-    assert min(map(min, classified)) >= 0.95, classified
-    assert all(min(both) <= 0.75 for both in regressed), regressed
+    classified = successes("multitask", store, tmp_path)
+    regressed = successes("actor_critic", store, tmp_path, use_popart=False)
+    assert min(classified) >= 0.95, classified
+    assert min(regressed) <= 0.75, regressed

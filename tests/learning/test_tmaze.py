@@ -9,6 +9,8 @@ import pytest
 
 from seqrl.scripts import train
 
+pytestmark = [pytest.mark.learning, pytest.mark.slow]
+
 SMALL = {
     "transformer": ["train.num_epochs=8"],
     "gru": ["train.num_epochs=3", "algo.sequence_encoder.d_hidden=128", "algo.sequence_encoder.d_output=64"],
@@ -28,25 +30,21 @@ def final_success(memory, folder, *settings):
     return evaluations[-1]["eval/success_mean"]
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("memory", ["transformer", "gru"])
 def test_memory_solves_it(memory, tmp_path):
     assert final_success(memory, tmp_path) >= 0.98
 
 
-@pytest.mark.learning
 def test_without_memory_it_stays_at_chance(tmp_path):
     assert 0.35 <= final_success("feedforward", tmp_path) <= 0.65
 
 
-@pytest.mark.learning
 def test_a_context_shorter_than_the_corridor_stays_at_chance(tmp_path):
     """Two layers that look back on 20 inputs each reach 39 steps: not far enough to see the hint."""
     settings = ["algo.sequence_encoder.window_steps=20", "train.num_epochs=3"]
     assert 0.35 <= final_success("transformer", tmp_path, *settings) <= 0.65
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("algo", ["actor_critic", "multitask"])
 def test_the_agents_learn_it_offline(algo, tmp_path):
     """Their packaged templates, corridor of 20 steps, GRU, five epochs."""

@@ -12,7 +12,6 @@ import pytest
 from tests.regression.damaging import KINDS, SECONDS_PER_CASE, Case, foreign_contents, make_good_files, outcome
 
 ROOT = Path(__file__).parents[2]
-NUM_CASES = 1000
 FINE = ("error", "equal", "torn", "other")
 
 
@@ -36,17 +35,18 @@ def run_cases(folder: Path, first: int, end: int) -> list[dict]:
     return found
 
 
-def test_damaged_inputs_are_errors_or_are_read_rightly(tmp_path):
-    found = run_cases(tmp_path, 0, NUM_CASES)
-    assert len(found) == NUM_CASES
+@pytest.mark.parametrize("num_cases", [200, pytest.param(1000, marks=pytest.mark.slow)])
+def test_damaged_inputs_are_errors_or_are_read_rightly(num_cases, tmp_path):
+    found = run_cases(tmp_path, 0, num_cases)
+    assert len(found) == num_cases
     wrong = [f"case {f['case']}, {f['kind']}, {f['damage']}: {f['outcome']}" for f in found if f["outcome"] not in FINE]
     assert not wrong, "\n".join(wrong)
     counts = Counter((f["kind"], f["outcome"]) for f in found)
     for kind in KINDS:
-        assert counts[kind, "error"] >= NUM_CASES / len(KINDS) / 4, counts
+        assert counts[kind, "error"] >= num_cases / len(KINDS) / 4, counts
     assert counts["store", "torn"] < 15, counts  # only the end of a log may be lost
     seen = " ".join(f["damage"] for f in found)
-    assert all(
+    assert num_cases < 1000 or all(
         name in seen for name in ("pickle", "zip", "npy", "python", "deep list", "NaN", "huge", "circle", "flip")
     )
 

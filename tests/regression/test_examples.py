@@ -157,8 +157,13 @@ def test_the_page_lists_every_file():
     assert sorted(a for a, b in listed if a == b) == FILES
 
 
-@pytest.mark.parametrize("name", sorted(ONLINE))
-def test_it_trains(name, tmp_path, capsys):
+SLOW = {"01_basic_gym.py", "05_dark_key_door.py"}
+"""Their paths are those of the other examples."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in sorted(ONLINE)])
+def test_it_trains(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("seqrl.reports.curves.curve_svg", lambda *_, **__: "<svg></svg>")  # drawn by other tests
     if name in NEEDS:
         pytest.importorskip(NEEDS[name], reason=f"{NEEDS[name]} is not installed")
     arguments, expected = ONLINE[name]

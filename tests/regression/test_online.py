@@ -134,6 +134,7 @@ def seqrl_process(folder, *arguments, **options):
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_loses_at_most_the_unfinished_epoch(tmp_path):
     config = small(tmp_path, train={"num_epochs": 40})
     (tmp_path / "run.json").write_text(json.dumps(config.to_json()))

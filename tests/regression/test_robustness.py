@@ -19,7 +19,12 @@ from seqrl.core.errors import DataError, EnvError
 from seqrl.scripts import collect_dataset, run_trained_agent, train
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
-TINY = ["--debug", "--set", "algo.sequence_encoder.type=feedforward", "--set", "algo.sequence_encoder.d_model=8"]
+TINY = [
+    "--debug",
+    "--set", "algo.sequence_encoder.type=feedforward",
+    "--set", "algo.sequence_encoder.d_model=8",
+    "--set", "experiment.report.enabled=false",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
 
+@pytest.mark.slow
 def test_figures_of_every_cell():
     code = "import json, runpy, sys, record; record.record = lambda name, figures: json.dumps({name: figures}); "
     code += "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"

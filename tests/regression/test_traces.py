@@ -32,6 +32,7 @@ def test_a_trace_is_what_was_recorded(name):
     assert traces.differences(expected, traces.trace(kept["config"])) == []
 
 
+@pytest.mark.slow
 def test_another_commit_can_be_run_beside_this_one():
     if not git_knows(BEFORE_THE_MOVES):
         pytest.skip("this is no clone with history")

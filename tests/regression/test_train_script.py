@@ -21,8 +21,9 @@ TINY = [
     "--set", "train.data.0.episodes=12",
     "--set", "algo.sequence_encoder.d_model=16",
     "--set", "algo.sequence_encoder.d_ff=16",
-    "--set", "experiment.report.animation_episodes=1",
+    "--set", "experiment.report.enabled=false",
 ]  # fmt: skip
+REPORT = ["--set", "experiment.report.enabled=true", "--set", "experiment.report.animation_episodes=1"]
 
 
 def run(main, arguments, capsys):
@@ -43,7 +44,8 @@ def folder(tmp_path, monkeypatch):
 def trained(tmp_path_factory):
     """One tiny run that several tests read."""
     where = tmp_path_factory.mktemp("trained")
-    assert train.main(["--config", "bc.json", *TINY, "--set", f"experiment.output_dir={where}", "--name", "r"]) == 0
+    arguments = [*TINY, *REPORT, "--set", f"experiment.output_dir={where}", "--name", "r"]
+    assert train.main(["--config", "bc.json", *arguments]) == 0
     return where / "r"
 
 

@@ -8,6 +8,8 @@ import torch
 from seqrl.core.tensors import SeqBatch
 from tests.unit.algo.test_actor_critic import CHAIN_REWARDS, GAMMAS, chain_algo, chain_batch
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 SPACES = {"one": gym.spaces.Discrete(1), "two": gym.spaces.Discrete(2), "box": gym.spaces.Box(-1, 1, (1,))}
 
 
@@ -93,9 +95,13 @@ def slope():
     return batch, q, v
 
 
-@pytest.mark.parametrize(
-    ("space", "label"), [("one", "two_hot"), ("two", "hl_gauss"), ("box", "two_hot"), ("box", "hl_gauss")]
-)
+REST = [
+    pytest.param(*case, marks=pytest.mark.slow)
+    for case in (("one", "two_hot"), ("two", "hl_gauss"), ("box", "two_hot"))
+]
+
+
+@pytest.mark.parametrize(("space", "label"), [("box", "hl_gauss"), *REST])
 def test_classified_values_of_a_chain_that_ends(space, label):
     """The last state leads to the first here, so a bootstrap through the termination would show."""
     batch = chain_batch(SPACES[space], terminated=True, loop=True)
@@ -104,7 +110,7 @@ def test_classified_values_of_a_chain_that_ends(space, label):
     assert_values(q, chain_values(loop=False))
 
 
-@pytest.mark.parametrize("value_space", ["symlog", "return"])
+@pytest.mark.parametrize("value_space", ["symlog", pytest.param("return", marks=pytest.mark.slow)])
 def test_classified_values_are_bootstrapped_through_a_time_limit(value_space):
     """The same batch but for the termination: rewards go round for ever."""
     space = SPACES["two"]
