@@ -86,14 +86,21 @@ def plan(path: str) -> Plan:
     """
     before = _registered()
     load_plugins([path])
-    own = {path} | {n for n, m in sys.modules.items() if vars(m).get("__file__") == str(Path(path).resolve())}
-    todo, found = Plan(path), False
+    file = str(Path(path).resolve())
+    own = {path} | {name for name, module in sys.modules.items() if vars(module).get("__file__") == file}
+    todo, foreign = Plan(path), []
     for (kind, name), entry in _registered().items():
-        if before.get((kind, name)) is entry and _module(entry) not in own:
+        module = _module(entry)
+        is_own = any(module == each or module.startswith(f"{each}.") for each in own)
+        if (before.get((kind, name)) is entry and not is_own) or module.startswith("seqrl."):
             continue
-        found = True
-        _add(todo, kind, name)
-    if not found:
+        if kind == ENVIRONMENT and not is_own:  # of a package that the plug-in imports
+            foreign.append(name)
+        else:
+            _add(todo, kind, name)
+    if foreign:
+        todo.unchecked.append(f"{len(foreign)} environments of other modules, such as {foreign[0]!r}: see check-env")
+    if not todo.checks and not todo.unchecked:
         raise ConfigError(f"plug-in {path!r} registers nothing")
     return todo
 

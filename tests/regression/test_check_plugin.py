@@ -168,3 +168,34 @@ def test_what_the_pages_show_keeps_the_contracts(tmp_path, capsys, name):
     file = tmp_path / "shown_plugin.py"
     file.write_text(SHOWN[name].replace(name, f"shown_{name}"))
     assert check_plugin.main([str(file)]) == 0, capsys.readouterr().out
+
+
+ENV = """
+import gymnasium as gym
+import numpy as np
+
+
+class Coin(gym.Env):
+    observation_space, action_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(1, np.float32), {}
+
+    def step(self, action):
+        return self.np_random.random(1, np.float32), 0.0, True, False, {}
+
+
+gym.register("foreign/Coin-v0", entry_point="foreign_envs:Coin")
+"""
+
+
+def test_environments_of_what_a_plugin_imports_are_not_its_own(tmp_path, capsys, monkeypatch):
+    (tmp_path / "foreign_envs.py").write_text(ENV)
+    (tmp_path / "importing_plugin.py").write_text("import foreign_envs")
+    monkeypatch.syspath_prepend(tmp_path)
+    code, lines = check(capsys, str(tmp_path / "importing_plugin.py"))
+    assert (code, lines[-1]) == (0, "nothing to check")
+    assert "      1 environments of other modules, such as 'foreign/Coin-v0': see check-env" in lines
+    code, lines = check(capsys, "foreign_envs")
+    assert (code, lines[-1]) == (0, "4 of 4 checks passed")
