@@ -85,10 +85,18 @@ CLASSIFIED: Settings = {
     "algo.returns.use_symlog": "false",
 }
 GRID_TAU, POINT_TAU = {"algo.tau": 0.05}, {"algo.tau": 0.01}
+IMPLICIT: Settings = {
+    "train.steps_per_epoch": 1000,
+    "algo.critic.d_hidden": 64,
+    "algo.gamma": 0.97,
+    "algo.reward_multiplier": 10.0,
+    "algo.beta": 1.0,
+}
 ALGOS: dict[str, dict[str, Settings]] = {
     "bc": {task: {"train.steps_per_epoch": 500} for task in TASKS},
     "actor_critic": {"grid": {**AGENT, **GRID_TAU}, "point": {**AGENT, **POINT_TAU}},
     "multitask": {"grid": {**AGENT, **CLASSIFIED, **GRID_TAU}, "point": {**AGENT, **CLASSIFIED, **POINT_TAU}},
+    "iql": {"grid": {**IMPLICIT, **GRID_TAU}, "point": {**IMPLICIT, **POINT_TAU}},
 }
 """Algorithm -> task -> settings besides those of all. ``bc`` is what the others have to beat."""
 Run = tuple[str, str, int]
