@@ -15,6 +15,7 @@ from seqrl.core.errors import CheckpointError, ConfigError, DataError, EnvError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.types import ColumnStats
+from tests.grids import pairwise
 from tests.helpers import ACTION_SPACES, SMALL_MEMORY, random_batch, small_algo
 
 BOX = ACTION_SPACES["box"]
@@ -269,9 +270,10 @@ def test_a_desired_goal_is_the_goal_of_what_is_achieved():
 
 
 # --------------------------------------------------------------------------------------- auto-encoder
-@pytest.mark.parametrize("prior", ["standard", "gaussian", "gmm", "categorical"])
-@pytest.mark.parametrize("is_conditioned", [True, False])
-@pytest.mark.parametrize("chunk", [1, 3])
+PRIORS = pairwise(["standard", "gaussian", "gmm", "categorical"], [True, False], [1, 3])
+
+
+@pytest.mark.parametrize(("prior", "is_conditioned", "chunk"), PRIORS)
 def test_every_prior_learns_and_resumes(prior, is_conditioned, chunk):
     latent = {"prior": prior, "is_conditioned": is_conditioned, "d_hidden": 16, "dim": 3}
     algo = small_algo("bc_vae", "gru", BOX, latent=latent, chunk_steps=chunk)

@@ -17,6 +17,7 @@ from seqrl.core.spaces import MASK_KEY
 from seqrl.envs.faults import RestartingMaker
 from seqrl.envs.vector import BatchedEnv
 from seqrl.training.collector import Collector
+from tests.grids import each_once
 
 ROWS, EPOCHS = 4, 4
 ACTIONS = {"discrete": spaces.Discrete(4, start=2), "box": spaces.Box(-2.0, 4.0, (2,), np.float32)}
@@ -206,9 +207,9 @@ CASES = {
 OPTIONS = {"epsilon_greedy": {"start": 0.9, "end": 0.1, "anneal_steps": 200}, "bilevel": {"rollout_steps": 20}}
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_stored_and_seen_is_what_happened(case, mode):
+@pytest.mark.parametrize(("name", "mode"), each_once(list(CASES), list(AutoresetMode)))
+def test_stored_and_seen_is_what_happened(name, mode):
+    case = CASES[name]
     world, written, stats = World(case), [], []
     build = functools.partial(Breaking, world, mode)
     env = BatchedEnv(build(), rebuild=build, max_restarts=10**9)
