@@ -46,6 +46,7 @@ from seqrl.rollout.evaluator import Evaluator
 from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.learner import Learner
 from seqrl.training.loggers import check_loggers
+from seqrl.training.offline_metrics import check_metrics
 from seqrl.training.rendering import check_rendering
 from seqrl.training.run_folder import RunFolder, default_name, join_run, last_checkpoint
 from seqrl.training.run_log import RunLog
@@ -180,6 +181,8 @@ class ExperimentSetup:
             self.device = self.accelerator.device
         with self.accelerator.main_process_first():
             sources, valid = self._open_data()
+        if self.role != "collect":
+            check_metrics(config.train, valid)
         info = next((d.info for d in (*(s.store for s in sources), *(self._given_dataset or ())) if d and d.info), None)
         self._find_environments(info)
         if valid is not None:
