@@ -35,6 +35,7 @@ HERE = ROOT / "benchmarks/learning"
 RUNS = ROOT / "runs/learning"
 sys.path.insert(0, str(ROOT))
 
+from seqrl.configs.differences import with_defaults  # noqa: E402
 from seqrl.core.files import write_json  # noqa: E402
 from seqrl.reports.statistics import Estimate, mean_interval  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
@@ -200,8 +201,11 @@ def arguments_of(row: str, variant: str, seed: int) -> list[str]:
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config without what does not change a result: where it is written, what is logged, threads."""
-    kept = json.loads(json.dumps(config))
+    """Return a config without what does not change a result: where it is written, what is logged, threads.
+
+    Keys that have come since it was written are at their defaults.
+    """
+    kept = with_defaults(json.loads(json.dumps(config)))
     for key in ("name", "output_dir", "logging"):
         kept["experiment"].pop(key, None)
     kept["train"].pop("num_threads", None)

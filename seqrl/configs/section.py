@@ -102,9 +102,10 @@ class Component:
 
 
 def _derived_section(name: str, component: Any) -> type[Section]:
-    """Make a section from the annotated keyword-only arguments of a plug-in's class."""
-    hints = typing.get_type_hints(component.__init__)
-    parameters = inspect.signature(component.__init__).parameters.values()
+    """Make a section from the annotated keyword-only arguments of a plug-in's class or function."""
+    function = component.__init__ if inspect.isclass(component) else component
+    hints = typing.get_type_hints(function)
+    parameters = inspect.signature(function).parameters.values()
     options: dict[str, Any] = {
         p.name: (hints.get(p.name, Any), ... if p.default is inspect.Parameter.empty else p.default)
         for p in parameters

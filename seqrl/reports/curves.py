@@ -80,6 +80,7 @@ def _charts(rows: Rows, x: Axis) -> list[str]:
     makers += [
         partial(curve_svg, names=_LOSSES, title="loss", log=True),
         _loss_terms,
+        _metrics,
         partial(curve_svg, names=["optim/learning_rate"], title="learning rate", limits=(0, None)),
         partial(curve_svg, names=["optim/grad_norm"], title="gradient norm before clipping", log=True),
         partial(
@@ -132,6 +133,14 @@ def _loss_terms(rows: Rows, x: Axis) -> str | None:
         if len(keys) > 1
         else None
     )
+
+
+def _metrics(rows: Rows, x: Axis) -> str | None:
+    """Return the chart of ``train.metrics``, if there are any."""
+    keys = sorted({k for row in rows for k in row if k.startswith("metric/")})
+    names = {k: k[len("metric/") :] for k in keys[:MAX_TASKS]}
+    some = f", {MAX_TASKS} of {len(keys)}" if len(keys) > MAX_TASKS else ""
+    return curve_svg(rows, names, f"metrics (held out{some})", x=x)
 
 
 def _speed(rows: Rows, x: Axis) -> str | None:

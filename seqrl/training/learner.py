@@ -21,6 +21,7 @@ from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.prefetch import prefetched
 from seqrl.rollout.evaluator import evaluation_mode
+from seqrl.training.offline_metrics import offline_metrics
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]
@@ -133,7 +134,10 @@ class Learner:
         return {(k if "/" in k else f"train/{k}"): v for k, v in numbers.items()}
 
     def validate(self) -> dict[str, float]:
-        """Return the mean losses over fixed held-out windows, as ``valid/...``; empty without held-out data."""
+        """Return the mean losses over fixed held-out windows, as ``valid/...``, and ``train.metrics`` of them.
+
+        Without held-out data it is empty.
+        """
         if self.valid is None:
             return {}
         if not self._valid_batches:
@@ -147,7 +151,8 @@ class Learner:
         infos = [{"loss/total": x.total.detach(), **x.metrics} for x in losses]
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
         numbers = {k: v for k, v in numbers.items() if not k.startswith(("Loss", "popart/", "data/"))}
-        return {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
+        losses = {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
+        return losses | offline_metrics(algo, self._train, self._valid_batches)
 
 
 def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:

@@ -24,6 +24,7 @@ CHANGEABLE_ON_RESUME = (
     "train.num_epochs",
     "train.prefetch_batches",
     "train.device",
+    "train.metrics",
     "env.vectorization",
     "env.start_method",
     "env.max_restarts",

@@ -79,6 +79,7 @@ PLUGINS = {
     "filtered_bc_plugin.py": "test_train_script.py",
     "memory_plugin.py": "below",
     "npz_folder_plugin.py": "test_format_plugins.py",
+    "offline_metric_plugin.py": "test_offline_metric_plugin.py",
     "touch_modality_plugin.py": "test_modality_plugin.py",
 }
 """Plug-in -> what runs it."""

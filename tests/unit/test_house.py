@@ -32,6 +32,7 @@ PLUGINS = {
     "d4rl_hdf5_plugin.py": 40,
     "filtered_bc_plugin.py": 60,
     "npz_folder_plugin.py": 40,
+    "offline_metric_plugin.py": 20,
     "touch_modality_plugin.py": 80,
 }
 

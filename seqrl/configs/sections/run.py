@@ -11,7 +11,7 @@ from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.exploration import EpsilonGreedySection
 from seqrl.configs.sections.rendering import RenderingSection
 from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
-from seqrl.core.registry import EXPLORATIONS, LOGGERS, RELABELERS, TIMESTEP_ENCODERS
+from seqrl.core.registry import EXPLORATIONS, LOGGERS, METRICS, RELABELERS, TIMESTEP_ENCODERS
 
 
 class WandbSection(Section):
@@ -242,6 +242,9 @@ class TrainSection(Section):
     )
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
+    metrics: list[Annotated[Section, Component(METRICS)]] = Field(
+        [], description="Numbers of plug-ins about the held-out windows, with each validation."
+    )
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
     num_epochs: NonNegativeInt = Field(100, description="Epochs; 0 evaluates only.")
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
@@ -265,6 +268,9 @@ class TrainSection(Section):
         names = [section.name for section in self.data if section.name is not None]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two entries of 'data' have the name {again!r}")
+        types = [section.type for section in self.metrics]  # type: ignore[attr-defined]
+        if again := next((name for name in types if types.count(name) > 1), None):
+            raise ValueError(f"two entries of 'metrics' are of the type {again!r}")
         return self
 
 

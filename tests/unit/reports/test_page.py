@@ -254,3 +254,14 @@ def test_nulls_anywhere_do_not_crash(keys):
 def test_nulls_everywhere_draw_nothing():
     values = [k for k in ONLINE[-1] if k not in AXES]
     assert "<svg" not in curves_html([{**row, **dict.fromkeys(values)} for row in ONLINE])
+
+
+def test_metrics_of_held_out_windows_have_a_chart():
+    assert "held out)" not in curves_html(ROWS)
+    few = [{**row, "metric/regret": 0.1, "metric/gap_last": 0.2} for row in ROWS]
+    text = curves_html(few)
+    assert "metrics (held out)" in text
+    assert ">regret<" in text
+    assert ">gap_last<" in text
+    many = [{**row, **{f"metric/m{i:02}": 1.0 * i for i in range(12)}} for row in ROWS]
+    assert f"metrics (held out, {curves.MAX_TASKS} of 12)" in curves_html(many)
