@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,15 +37,20 @@ def _marked(axes: Sequence[Sequence[Any]], keep: Callable[..., bool] | None, tog
 
 
 def _cover(places: list[tuple[int, ...]], together: int) -> set[tuple[int, ...]]:
-    """Choose places until every combination is met: always the one with the most new ones, the first of equals."""
+    """Choose places until every combination is met: always the one with the most new ones.
+
+    Of equals, the one whose values were chosen least so far, and of these the first.
+    """
 
     def met(place: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
         return set(itertools.combinations(enumerate(place), min(together, len(place))))
 
     left = set().union(*map(met, places))
     chosen = set()
+    uses: Counter[tuple[int, int]] = Counter()
     while left:
-        best = max(places, key=lambda place: len(met(place) & left))
+        best = max(places, key=lambda place: (len(met(place) & left), -sum(uses[value] for value in enumerate(place))))
         chosen.add(best)
         left -= met(best)
+        uses.update(enumerate(best))
     return chosen

@@ -41,3 +41,8 @@ def test_each_once_is_as_long_as_its_longest_axis():
     fast, slow = split(each_once(*AXES))
     assert [set(values) for values in zip(*fast, strict=True)] == [set(axis) for axis in AXES]
     assert (len(fast), len(fast + slow)) == (4, 4 * 3 * 2 * 3)
+
+
+def test_values_take_turns():
+    fast, _ = split(each_once(list("abcdef"), [1, 2, 3]))
+    assert [number for _, number in fast] == [1, 2, 3, 1, 2, 3]
