@@ -99,7 +99,9 @@ def plan(path: str) -> Plan:
         else:
             _add(todo, kind, name)
     if foreign:
-        todo.unchecked.append(f"{len(foreign)} environments of other modules, such as {foreign[0]!r}: see check-env")
+        todo.unchecked.append(
+            f"environments of other modules ({len(foreign)}, such as {foreign[0]!r}): see seqrl check-env"
+        )
     if not todo.checks and not todo.unchecked:
         raise ConfigError(f"plug-in {path!r} registers nothing")
     return todo

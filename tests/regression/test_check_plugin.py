@@ -80,7 +80,7 @@ def test_any_other_exception_is_a_failure_with_its_place(tmp_path, capsys):
 LOSSES = '''
 from seqrl.algo import BC, register_algo_factory_func
 from seqrl.configs import BCConfig, register_config
-from seqrl.data.readers import READERS
+from seqrl.core.registry import LOGGERS
 import torch
 
 
@@ -106,13 +106,13 @@ def factory(algo_config):
     return WritingBC, {}
 
 
-@READERS.register(".nothing")
-def read_nothing(path, options):
+@LOGGERS.register("nothing_at_all")
+def log_nothing(folder):
     raise NotImplementedError
 '''
 
 
-def test_an_algorithm_that_writes_and_a_reader_without_checks(tmp_path, capsys):
+def test_an_algorithm_that_writes_and_a_logger_without_checks(tmp_path, capsys):
     file = tmp_path / "writing_plugin.py"
     file.write_text(LOSSES)
     code, lines = check(capsys, str(file))
@@ -124,7 +124,7 @@ def test_an_algorithm_that_writes_and_a_reader_without_checks(tmp_path, capsys):
     )
     assert failed[0].endswith("[algorithm writing_bc, memory transformer, actions box]")
     assert failed[1].startswith("FAIL  algorithm 'writing_bc': validation changes 'count'")
-    assert "      data reader '.nothing': registered, no checks" in lines
+    assert "      logger 'nothing_at_all': registered, no checks" in lines
 
 
 def test_an_algorithm_without_a_config(tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_an_algorithm_without_a_config(tmp_path, capsys):
     file.write_text(
         LOSSES.replace('@register_config("writing_bc")', "")
         .replace("writing_bc", "bare_bc")
-        .replace(".nothing", ".bare")
+        .replace("nothing_at_all", "bare_log")
     )
     assert check_plugin.main([str(file)]) == 1
     expected = "FAIL  algorithm 'bare_bc': algorithm 'bare_bc' has no config class: derive one from BaseConfig"
@@ -196,6 +196,6 @@ def test_environments_of_what_a_plugin_imports_are_not_its_own(tmp_path, capsys,
     monkeypatch.syspath_prepend(tmp_path)
     code, lines = check(capsys, str(tmp_path / "importing_plugin.py"))
     assert (code, lines[-1]) == (0, "nothing to check")
-    assert "      1 environments of other modules, such as 'foreign/Coin-v0': see check-env" in lines
+    assert "      environments of other modules (1, such as 'foreign/Coin-v0'): see seqrl check-env" in lines
     code, lines = check(capsys, "foreign_envs")
     assert (code, lines[-1]) == (0, "4 of 4 checks passed")
