@@ -151,8 +151,8 @@ class Learner:
         infos = [{"loss/total": x.total.detach(), **x.metrics} for x in losses]
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
         numbers = {k: v for k, v in numbers.items() if not k.startswith(("Loss", "popart/", "data/"))}
-        losses = {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
-        return losses | offline_metrics(algo, self._train, self._valid_batches)
+        valid = {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
+        return valid | offline_metrics(algo, self._train, self._valid_batches)
 
 
 def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:

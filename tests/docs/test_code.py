@@ -27,6 +27,7 @@ PLUGINS = {
         "algo.sequence_encoder.attention=vanilla",
     ],
     "moving_average": [DATA, "algo.sequence_encoder.type=moving_average"],
+    "reward_share": [DATA, 'train.metrics=[{"type": "reward_share"}]'],
     "csv": [DATA, 'experiment.logging.others=[{"type": "csv"}]'],
     "one_npz": ['train.data=[{"path": "one.npz"}]', "env.id=seqrl/TMazePassive-v0"],
     "rooms": ["train.data=[]", "env.id=rooms-small", "env.kwargs={}", *ONLINE],
