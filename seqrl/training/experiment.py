@@ -34,6 +34,7 @@ from seqrl.training.ending import Ending
 from seqrl.training.epochs import Epochs, Hooks
 from seqrl.training.learner import Learner
 from seqrl.training.loggers import MetricsLogger
+from seqrl.training.offline_metrics import check_metrics
 from seqrl.training.parts import LATER, Parts, Role
 from seqrl.training.progress import Progress, RunStats
 from seqrl.training.run_folder import RunFolder, last_checkpoint
@@ -326,6 +327,8 @@ class Experiment:
         self.parts = replace(self.parts, processes=setup.open_processes(config))
         with self.parts.processes.main_first():
             self.parts = replace(self.parts, data=self.init_dsets())
+        if role != "collect":
+            check_metrics(config.train, self.parts.data.valid)
         collects = setup.is_collecting(config, role)
         world = find_world(config, self.parts.data.info, self._makers, is_collecting=collects, warn=self.warn)
         self.parts = replace(self.parts, world=world)

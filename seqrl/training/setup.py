@@ -29,7 +29,6 @@ from seqrl.rollout.evaluator import Evaluator
 from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.learner import Learner, TrainStep
 from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, check_loggers
-from seqrl.training.offline_metrics import check_metrics
 from seqrl.training.parts import Parts, Role
 from seqrl.training.progress import Progress
 from seqrl.training.rendering import check_rendering
@@ -230,13 +229,7 @@ def build_learner(
     valid: TrainingDataset | None,
     train_step: TrainStep | None = None,
 ) -> Learner:
-    """Return what takes the gradient steps; batches encode actions as the environments do.
-
-    Raises:
-        ConfigError: If ``train.metrics`` need held-out windows, and there are none.
-    """
-    if parts.role != "collect":
-        check_metrics(config.train, valid)
+    """Return what takes the gradient steps; batches encode actions as the environments do."""
     for windows in (dataset, valid):
         if windows is not None:
             windows.use_categories(parts.world.info.action_space)
