@@ -1,0 +1,162 @@
+"""Relay: what a memory costs an algorithm that joins the good halves of different episodes.
+
+Episodes begin at A or at B and meet in one corridor whose fork leads to a goal or to a dead end. In the data, those
+from A always took the dead end, and those from B mostly the goal; evaluation begins at A. The observation tells the
+place, so a policy without memory may do at the fork what episodes from B have shown to be good. One that remembers has
+never seen anybody who came from A do it. The table in ``docs/algorithms/iql.md``: five rows of three seeds, 200 sampled
+episodes each; five minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from record import record, table, write_table
+
+import seqrl
+from seqrl.core.types import Trajectory
+from seqrl.data.store import StoreInfo, StoreWriter
+
+PAGE = Path(__file__).parents[1] / "docs" / "algorithms" / "iql.md"
+SEEDS = (0, 1, 2)
+ROWS = (
+    ("iql", "feedforward", False),
+    ("iql", "gru", False),
+    ("iql", "feedforward", True),
+    ("bc", "feedforward", False),
+    ("bc", "gru", False),
+)
+"""Algorithm, memory, and whether each episode has the reward of another one."""
+A, B, CORRIDOR, FORK, GOAL, DEAD_END = range(6)
+NUM_PLACES = 6
+
+
+class Relay(gym.Env[np.ndarray, np.int64]):
+    """Three steps to a fork; action 1 leads to the goal, any other to the dead end."""
+
+    observation_space = spaces.Box(0.0, 1.0, (NUM_PLACES,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin at A."""
+        super().reset(seed=seed)
+        self.place = A
+        return self.observe(), {}
+
+    def observe(self) -> np.ndarray:
+        """Return the place, one-hot."""
+        seen: np.ndarray = np.eye(NUM_PLACES, dtype=np.float32)[self.place]
+        return seen
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Go on; only at the fork does the action matter."""
+        if self.place == FORK:
+            self.place = GOAL if action == 1 else DEAD_END
+        else:
+            self.place = FORK if self.place == CORRIDOR else CORRIDOR
+        over = self.place in (GOAL, DEAD_END)
+        info = {"success": self.place == GOAL} if over else {}
+        return self.observe(), float(self.place == GOAL), over, False, info
+
+
+def demonstrations(folder: Path, rewards_of_others: bool) -> None:
+    """Write 300 episodes; ``rewards_of_others`` gives each the reward of another one, which tells nothing."""
+    rng = np.random.default_rng(0)
+    starts = rng.integers(0, 2, 300)
+    turns = np.where(starts == A, 0, rng.integers(0, 2, 300) | (rng.random(300) < 0.5))
+    rewards = turns.astype(np.float32)
+    if rewards_of_others:
+        rewards = rng.permutation(rewards)
+    info = StoreInfo(Relay.observation_space, Relay.action_space)
+    with StoreWriter(folder, info) as writer:
+        for start, turn, reward in zip(starts, turns, rewards, strict=True):
+            places = [start, CORRIDOR, FORK, GOAL if turn else DEAD_END]
+            writer.append(
+                Trajectory(
+                    obs={"obs": np.eye(NUM_PLACES, dtype=np.float32)[places]},
+                    actions=np.array([rng.integers(2), rng.integers(2), turn]),
+                    rewards=np.array([0, 0, reward], np.float32),
+                    terminated=np.array([False, False, True]),
+                    truncated=np.zeros(3, bool),
+                )
+            )
+
+
+def success(folder: Path, algo: str, memory: str, rewards_of_others: bool = False, seed: int = 0) -> float:
+    """Return the share of sampled episodes that reach the goal after training."""
+    data = folder / f"data-{rewards_of_others}"
+    if not data.exists():
+        demonstrations(data, rewards_of_others)
+    memories = {
+        "feedforward": {"type": "feedforward", "d_model": 32, "d_ff": 64, "num_layers": 1},
+        "gru": {"type": "gru", "d_hidden": 32, "num_layers": 1, "d_output": 32},
+    }
+    own = {"beta": 10.0, "critic": {"d_hidden": 64}, "tau": 0.02} if algo == "iql" else {}
+    config = seqrl.config_factory(
+        algo,
+        {
+            "experiment": {
+                "output_dir": str(folder / "runs"),
+                "name": f"{algo}-{memory}-{rewards_of_others}-{seed}",
+                "evaluation": {"episodes": 200, "every_n_epochs": 2, "deterministic": False},
+                "report": {"enabled": False},
+                "logging": {"tensorboard": False},
+            },
+            "train": {
+                "data": [{"path": str(data)}],
+                "window_steps": 4,
+                "num_epochs": 1,
+                "steps_per_epoch": 400,
+                "seed": seed,
+            },
+            "observation": {
+                "use_prev_action": False,
+                "use_prev_reward": False,
+                "timestep_encoder": {"type": "mlp", "d_hidden": 32, "d_output": 32},
+            },
+            "algo": {
+                "sequence_encoder": memories[memory],
+                "actor": {"d_hidden": 64},
+                "optimizer": {"learning_rate": 2e-3, "warmup_steps": 20},
+                **own,
+            },
+        },
+    )
+    experiment = seqrl.Experiment(config, make_val_env=Relay)
+    experiment.start()
+    return experiment.learn().metrics["eval/success_mean"]
+
+
+def rows_of_table(runs: dict[str, list[float]]) -> list[dict[str, str]]:
+    """Return a row for each algorithm and memory."""
+    rows = []
+    for name, found in runs.items():
+        algo, memory, rewards = name.split(", ")
+        row = {"algorithm": algo, "memory": memory, "rewards": rewards, "mean": f"{np.mean(found):.3f}"}
+        rows.append({**row, "by seed": ", ".join(f"{value:.3f}" for value in found)})
+    return rows
+
+
+def main() -> None:
+    """Run, record, and write the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    torch.set_num_threads(1)
+    runs = {}
+    for algo, memory, shuffled in ROWS:
+        name = f"{algo}, {memory}, {'of other episodes' if shuffled else 'its own'}"
+        with tempfile.TemporaryDirectory() as folder:
+            runs[name] = [success(Path(folder), algo, memory, shuffled, seed) for seed in SEEDS]
+        print(name, runs[name], flush=True)
+    print("recorded in", record("relay", {"episodes": 200, "success": runs}))
+    write_table(PAGE, "relay", table(rows_of_table(runs)))
+
+
+if __name__ == "__main__":
+    main()
