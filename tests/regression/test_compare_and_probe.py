@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 
 import gymnasium as gym
 import imageio.v3 as imageio
@@ -45,6 +47,17 @@ def answers(out):
 
 
 # ------------------------------------------------------------------------------------------ compare
+@pytest.mark.parametrize("command", ["compare", "plot"])
+def test_reading_runs_needs_no_torch(runs, command):
+    code = (
+        f"import sys; from seqrl.scripts import {command} as c; code = c.main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    options = ["--resamples", "100"] if command == "compare" else []
+    done = subprocess.run([sys.executable, "-c", code, str(runs), *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_compare_writes_tables_pictures_and_numbers(runs, tmp_path, capsys):
     assert compare.main([str(runs), "--metric", "eval/success_mean", "--resamples", "500", "--x", "epoch"]) == 0
     out, err = capsys.readouterr()
