@@ -108,6 +108,18 @@ def test_rates_multiply_the_learning_rate_of_their_networks():
         small_algo("actor_critic", optimizer={"rates": {"aktor": 0.5}}).updater  # noqa: B018
 
 
+def test_rates_change_no_order_so_a_run_may_resume_with_others():
+    """Optimiser state is saved by the position of its parameter."""
+    orders = []
+    for rates in ({}, {"actor": 0.5}, {"trunk": 0.1, "critic": 2.0}, {"trunk": 0.1, "actor": 0.1, "critic": 0.1}):
+        algo = small_algo("actor_critic", optimizer={"rates": rates})
+        names = {id(p): n for n, p in algo.nets.named_parameters()}
+        built = build_optimizer(algo.nets, algo.config.algo.optimizer)
+        orders.append([names[id(p)] for group in built.param_groups for p in group["params"]])
+        assert algo.updater.learning_rate == pytest.approx(algo.config.algo.optimizer.learning_rate), "without factors"
+    assert all(order == orders[0] for order in orders)
+
+
 def gradient_norms(algo):
     return {
         name: torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]).norm().item()
