@@ -255,8 +255,8 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": torch.o
 def build_optimizer(nets: nn.ModuleDict, section: OptimizerSection) -> torch.optim.Optimizer:
     """Return a fused optimiser that decays weight matrices only: no biases, norms or scales.
 
-    Nor a parameter whose attribute ``no_weight_decay`` is true. The order of the parameters, by which its state is saved,
-    does not depend on ``algo.optimizer.rates``.
+    Nor a parameter whose attribute ``no_weight_decay`` is true. ``algo.optimizer.rates`` do not change the order of the
+    parameters, by which the optimiser's state is saved.
 
     Raises:
         ConfigError: If ``algo.optimizer.rates`` names a network that is not there, or has nothing to learn.
