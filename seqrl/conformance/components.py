@@ -97,8 +97,7 @@ CHECKS: dict[str, Check[ComponentCase]] = named(
 def _plain(default: Any) -> Any:
     """Return a default of a section or a class in one form: lists, dicts, and (type, {}) for a default component."""
     if isinstance(default, Section):
-        name: str = default.type  # type: ignore[attr-defined]
-        return [name, {} if default == type(default)() else default.to_values()]
+        return [default.choice()[0], {} if default == type(default)() else default.to_values()]
     if isinstance(default, Mapping):
         return dict(default)
     return [_plain(item) for item in default] if isinstance(default, list | tuple) else default

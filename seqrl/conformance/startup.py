@@ -27,9 +27,8 @@ def check_run(config: BaseConfig) -> None:
     """
     for key, section in config.algo:
         if isinstance(section, Section) and type(section) in SEQUENCE_ENCODERS.sections.values():
-            name: str = section.type  # type: ignore[attr-defined]
+            name, options = section.choice()
             if not SEQUENCE_ENCODERS.get(name).__module__.startswith("seqrl."):
-                options = section.options()
                 options.pop("window_steps", None)
                 _check(f"algo.{key}.type", MemoryCase(name, options))
 

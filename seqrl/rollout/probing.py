@@ -165,13 +165,13 @@ def window_of(algo: Algo) -> int:
     Raises:
         ConfigError: If it has no window that could be changed.
     """
-    section: Any = getattr(algo.algo_config, "sequence_encoder", None)
-    if "window_steps" not in type(section).model_fields:
+    name, options = algo.config.algo.sequence_encoder.choice()
+    if "window_steps" not in options:
         raise ConfigError(
-            f"--window: the memory {getattr(section, 'type', '?')!r} has no window; it needs one that attends to a "
+            f"--window: the memory {name!r} has no window; it needs one that attends to a "
             "window of inputs, such as 'transformer' (--clear-at works with any memory)"
         )
-    return int(section.window_steps or algo.config.train.window_steps)
+    return int(options["window_steps"] or algo.config.train.window_steps)
 
 
 def with_window(algo: Algo, window_steps: int, observation_space: spaces.Space[Any]) -> Algo:

@@ -70,10 +70,9 @@ class CollectStats:
 
 def build_exploration(section: CollectSection, env: BatchedEnv, seed: int, rank: int) -> Exploration:
     """Return the exploration that the run file names."""
-    chosen = section.exploration
-    exploration: Exploration = EXPLORATIONS.get(chosen.type)(  # type: ignore[attr-defined]
-        env.codec, env.num_envs, seed_sequence(seed, "explore", rank), **chosen.options()
-    )
+    name, options = section.exploration.choice()
+    source = seed_sequence(seed, "explore", rank)
+    exploration: Exploration = EXPLORATIONS.get(name)(env.codec, env.num_envs, source, **options)
     return exploration
 
 

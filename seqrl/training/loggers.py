@@ -56,7 +56,7 @@ def check_loggers(section: LoggingSection) -> None:
     if section.wandb.enabled:
         import_wandb()
     for other in section.others:
-        LOGGERS.get(other.type)  # type: ignore[attr-defined]
+        LOGGERS.get(other.choice()[0])
 
 
 def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger]:
@@ -74,7 +74,8 @@ def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger
         if section.wandb.enabled:
             add(WandbLogger(run.path, section.wandb, run.config))
         for other in section.others:
-            add(LOGGERS.get(other.type)(run, **other.options()))  # type: ignore[attr-defined]
+            name, options = other.choice()
+            add(LOGGERS.get(name)(run, **options))
         stack.pop_all()  # all are there: none is closed
         return loggers
 

@@ -27,7 +27,7 @@ def check_metrics(train: TrainSection, valid: TrainingDataset | None) -> None:
         ConfigError: If there are metrics, and nothing is held out.
     """
     if train.metrics and valid is None:
-        names = ", ".join(map(_name, train.metrics))
+        names = ", ".join(metric.choice()[0] for metric in train.metrics)
         raise ConfigError(
             f"train.metrics: {names} need held-out data, and there is none: set train.valid_fraction above 0 (now "
             f"{train.valid_fraction:g}), or valid_filter_key of an entry of train.data; a replay holds nothing out"
@@ -49,19 +49,16 @@ def offline_metrics(algo: Algo, train: TrainSection, batches: Sequence[SeqBatch]
     """
     out: dict[str, float] = {}
     for section in train.metrics:
-        name = _name(section)
+        name = section.choice()[0]
         with evaluation_mode(algo, integer_seed(train.seed, "metric", name)), torch.no_grad(), algo.updater.autocast():
             out |= _numbers(name, _metric(section)(algo, [algo.process_batch_for_training(b) for b in batches]))
     return out
 
 
-def _name(section: Section) -> str:
-    return str(section.type)  # type: ignore[attr-defined]
-
-
 def _metric(section: Section) -> Any:
     """Return what is called with the algorithm and the batches: an object, or a function with its options."""
-    entry, options = METRICS.get(_name(section)), section.options()
+    name, options = section.choice()
+    entry = METRICS.get(name)
     return entry(**options) if inspect.isclass(entry) else partial(entry, **options)
 
 

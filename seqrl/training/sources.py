@@ -236,8 +236,8 @@ def build_relabeler(section: SourceSection) -> Relabeler | None:
     """Return what changes the trajectories of a source when they are drawn."""
     if section.relabel is None:
         return None
-    chosen = section.relabel
-    relabeler: Relabeler = RELABELERS.get(chosen.type)(**chosen.options())  # type: ignore[attr-defined]
+    name, options = section.relabel.choice()
+    relabeler: Relabeler = RELABELERS.get(name)(**options)
     return relabeler
 
 

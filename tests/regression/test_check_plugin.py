@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqrl.scripts import check_plugin
+from seqrl.scripts import check_plugin, train
 
 pytestmark = pytest.mark.usefixtures("registries_as_before")
 
@@ -57,6 +57,16 @@ def test_a_memory_that_looks_ahead(tmp_path, capsys):
     code, lines = check(capsys, write(tmp_path, "ahead", whole="y.sum(1, keepdim=True).expand_as(y)"))
     assert code == 1
     assert "FAIL  memory 'ahead': looks ahead: output 0 changes when input 1 changes" in lines
+
+
+def test_a_run_refuses_it_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = write(tmp_path, "ahead_too", whole="y.sum(1, keepdim=True).expand_as(y)")
+    arguments = ["--config", "bc.json", "--plugin", file, "--set", "algo.sequence_encoder.type=ahead_too"]
+    assert train.main(arguments) == 2
+    message = "algo.sequence_encoder.type: memory 'ahead_too': looks ahead: output 0 changes when input 1 changes"
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_rows_that_are_not_first(tmp_path, capsys):

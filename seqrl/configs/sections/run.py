@@ -268,7 +268,7 @@ class TrainSection(Section):
         names = [section.name for section in self.data if section.name is not None]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two entries of 'data' have the name {again!r}")
-        types = [section.type for section in self.metrics]  # type: ignore[attr-defined]
+        types = [section.choice()[0] for section in self.metrics]
         if again := next((name for name in types if types.count(name) > 1), None):
             raise ValueError(f"two entries of 'metrics' are of the type {again!r}")
         return self

@@ -236,7 +236,6 @@ def test_train_step(tmp_path):
     assert experiment.num_steps == 4
 
 
-@pytest.mark.xfail(reason="the losses do not read algo.mask_edits yet", strict=False)
 @pytest.mark.parametrize("name", ["actor", "critic"])
 def test_edit_masks(name, tmp_path):
     """Without any transition, that loss is zero; the other one is not touched."""
