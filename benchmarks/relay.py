@@ -113,7 +113,7 @@ def success(folder: Path, algo: str, memory: str, rewards_of_others: bool = Fals
                 "data": [{"path": str(data)}],
                 "window_steps": 4,
                 "num_epochs": 1,
-                "steps_per_epoch": 400,
+                "steps_per_epoch": 800,
                 "seed": seed,
             },
             "observation": {

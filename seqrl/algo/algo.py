@@ -60,8 +60,8 @@ class Algo(ABC, Generic[SectionT]):
         fitted: Metrics that fall when it fits a batch. An actor that maximises values has no total that falls.
         mask_edits: Which transitions count in the losses.
         needs: What it asks of the data: ``next_obs``, the observation after the last action, which some data does not
-            have; and in :attr:`SeqBatch.extras` ``next_action`` ``(B, L, A)``, ``return_to_go``, ``mc_return``
-            ``(B, L)``.
+            have; and in :attr:`SeqBatch.extras` ``return_to_go`` and ``mc_return`` ``(B, L)``, and ``next_action``
+            ``(B, L, A)`` as the networks know actions, with ``has_next_action`` ``(B, L)``: 0 where nothing follows.
         discount: Per step, of the return ``mc_return``.
         needs_reward: Whether acting refuses a missing reward, even where no encoder reads it.
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
@@ -173,11 +173,18 @@ class Algo(ABC, Generic[SectionT]):
             batch: A SeqBatch, or a robomimic-style dict (see :meth:`SeqBatch.from_mapping`).
 
         Raises:
-            DataError: If a step index is beyond what the memory can take, or a dict contradicts its action mask.
+            DataError: If a step index is beyond what the memory can take, a dict contradicts its action mask, or
+                ``extras`` lack what the algorithm needs.
         """
         if not isinstance(batch, SeqBatch):
             batch = SeqBatch.from_mapping(batch)
             self._check_masks(batch)
+        needed = {*self.needs, *(("has_next_action",) if "next_action" in self.needs else ())} - {"next_obs"}
+        if missing := sorted(needed - batch.extras.keys()):
+            raise DataError(
+                f"{self.config.algo_name} needs {', '.join(missing)} in the batch's extras; let the data set make them "
+                "(SequenceDataset.provide), or add them"
+            )
         if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
             raise DataError(self.step_problem(int(batch.inputs.step.max())))
         return self.inputs.batch(batch.to(self.device))

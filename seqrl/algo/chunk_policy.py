@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TypeVar
@@ -150,6 +151,14 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         left = torch.where(is_new, self.execute_steps, plan["left"]) - 1
         return actions[:, 0], {**memory, **nest(CHUNK, {"plan": actions.roll(-1, dims=1), "left": left})}
 
+    @torch.no_grad()
+    def policy_over(self, inputs: SeqInputs, num_samples: int) -> Float[Tensor, "K B L A"]:
+        """Return draws at every input: of one pass of the memory without chunks, else by acting step by step."""
+        if self.chunk_steps > 1:
+            return super().policy_over(inputs, num_samples)
+        hidden, _ = self.trunk(inputs)
+        return torch.stack([self._choose(hidden, inputs, deterministic=False) for _ in range(num_samples)])
+
     @staticmethod
     def _averaged(chosen: Float[Tensor, "B K A"], plan: State, decay: float) -> tuple[Float[Tensor, "B A"], State]:
         """Return the weighted mean of what all chunks give for now, the oldest weighing 1, and the plan ahead.
@@ -159,8 +168,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         their number is told by the sum of a geometric series.
         """
         weight, sums = plan["weight"], plan["plan"]
-        ratio = torch.exp(torch.tensor(-decay, device=weight.device))
-        new = 1.0 - weight * (1.0 - ratio) if decay > 0 else torch.ones_like(weight)  # ratio^i of the i-th chunk
+        new = 1.0 + weight * math.expm1(-decay)  # ratio^i of the i-th chunk
         weight, sums = weight + new, sums + new.unsqueeze(-1) * chosen
         actions = sums[:, 0] / weight[:, :1]
         sums, weight = sums.roll(-1, dims=1), weight.roll(-1, dims=1)

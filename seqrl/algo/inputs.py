@@ -115,7 +115,10 @@ class Inputs:
 
         obs = with_goals(self.goal_keys, batch.inputs.obs, batch.inputs.goal, problem)
         inputs = self.scaled(replace(batch.inputs, obs=obs))
-        return replace(batch, inputs=inputs, actions=self.scaled_actions(batch.actions))
+        extras = dict(batch.extras)
+        if "next_action" in extras:  # zeros stay where nothing follows
+            extras["next_action"] = self.scaled_actions(extras["next_action"]) * extras["has_next_action"].unsqueeze(-1)
+        return replace(batch, inputs=inputs, actions=self.scaled_actions(batch.actions), extras=extras)
 
     def scaled(self, inputs: SeqInputs) -> SeqInputs:
         """Return inputs scaled as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""

@@ -115,8 +115,9 @@ class Updater:
 
     @property
     def learning_rate(self) -> float:
-        """That of the first parameter group in the last step."""
-        return float(self._raw_optimizer.param_groups[0]["lr"])
+        """That of the last step, before the factors of ``algo.optimizer.rates``."""
+        first = self._raw_optimizer.param_groups[0]
+        return float(first["lr"] / first.get("factor", 1.0))
 
     def step(self, batch: SeqBatch) -> Losses:
         """Run one micro-batch; update the weights when the accumulation is full.
@@ -156,8 +157,8 @@ class Updater:
             assert isinstance(norm, Tensor)
             return norm.detach()
         self._accelerator.unscale_gradients()
-        trained = {n: [p for p in net.parameters() if p.requires_grad] for n, net in self._algo.nets.items()}
-        self._net_norms = {n: nn.utils.clip_grad_norm_(ps, limit) for n, ps in trained.items() if ps}
+        moved = {n: [p for p in net.parameters() if p.grad is not None] for n, net in self._algo.nets.items()}
+        self._net_norms = {n: nn.utils.clip_grad_norm_(ps, limit) for n, ps in moved.items() if ps}
         total: Tensor = torch.stack(list(self._net_norms.values())).norm().detach()
         return total
 
@@ -254,7 +255,8 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": torch.o
 def build_optimizer(nets: nn.ModuleDict, section: OptimizerSection) -> torch.optim.Optimizer:
     """Return a fused optimiser that decays weight matrices only: no biases, norms or scales.
 
-    Nor a parameter whose attribute ``no_weight_decay`` is true.
+    Nor a parameter whose attribute ``no_weight_decay`` is true. ``algo.optimizer.rates`` do not change the order of the
+    parameters, by which the optimiser's state is saved.
 
     Raises:
         ConfigError: If ``algo.optimizer.rates`` names a network that is not there, or has nothing to learn.
@@ -265,18 +267,19 @@ def build_optimizer(nets: nn.ModuleDict, section: OptimizerSection) -> torch.opt
         raise ConfigError(
             f"algo.optimizer.rates: no network {unknown[0]!r} learns{hint} there are: {', '.join(trained)}"
         )
-    groups = []
-    for factor in dict.fromkeys([1.0, *section.rates.values()]):
-        named: list[tuple[str, Any]] = [
-            (n, p)
-            for n, p in nets.named_parameters()
-            if p.requires_grad and section.rates.get(n.split(".")[0], 1.0) == factor
-        ]
-        is_plain = {
-            n: p.dim() < 2 or n.endswith(("scale", "bias")) or getattr(p, "no_weight_decay", False) for n, p in named
-        }
-        rate = section.learning_rate * factor
-        for wanted, decay in ((False, section.weight_decay), (True, 0.0)):
-            parameters = [p for n, p in named if is_plain[n] is wanted]
-            groups.append({"params": parameters, "weight_decay": decay, "lr": rate})
-    return _OPTIMIZERS[section.method]([g for g in groups if g["params"]], lr=section.learning_rate, fused=True)
+    groups: list[dict[str, Any]] = []
+    named = [(n, p) for n, p in nets.named_parameters() if p.requires_grad]
+    for is_plain, decay in ((False, section.weight_decay), (True, 0.0)):
+        for name, parameter in named:
+            if _is_plain(name, parameter) is not is_plain:
+                continue
+            factor = section.rates.get(name.split(".")[0], 1.0)
+            if not groups or (groups[-1]["weight_decay"], groups[-1]["factor"]) != (decay, factor):
+                rate = section.learning_rate * factor
+                groups.append({"params": [], "weight_decay": decay, "lr": rate, "factor": factor})
+            groups[-1]["params"].append(parameter)
+    return _OPTIMIZERS[section.method](groups, lr=section.learning_rate, fused=True)
+
+
+def _is_plain(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.dim() < 2 or name.endswith(("scale", "bias")) or getattr(parameter, "no_weight_decay", False)

@@ -164,7 +164,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     @abstractmethod
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
-        """Return ``v`` and ``advantage`` of the transitions (multiplied reward units), and ``filter_weight``."""
+        """Return ``v`` (multiplied reward units), ``advantage`` and the ``filter_weight`` that it gives."""
 
     # --------------------------------------------------------------------------------------------- losses
     def look(self, batch: SeqBatch) -> Pass:
@@ -268,7 +268,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
         Returns:
             ``q``, ``v``, ``advantage``, ``filter_weight`` (what imitation weighs a transition by), ``ensemble_std``:
-            each ``(B, T, G)``, q, v and the deviation in original reward units.
+            each ``(B, T, G)``; q, v and the deviation in original reward units, the advantage as it is weighed.
 
         Raises:
             ConfigError: If the agent has no critics (``filter`` none and ``online_coeff`` 0).

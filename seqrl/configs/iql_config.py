@@ -6,7 +6,6 @@ from pydantic import Field, PositiveFloat
 
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.sections.agent import CriticSection, OfflineOptimizerSection, ValueSection
-from seqrl.configs.sections.policy import OptimizerSection
 
 
 class TwinCriticSection(CriticSection):
@@ -28,8 +27,8 @@ class IQLSection(ValueSection):
         3.0, description="Inverse temperature of the imitation: towards 0 it clones, higher it trusts the values."
     )
     max_weight: PositiveFloat = Field(100.0, description="Largest weight of a transition in the imitation.")
-    critic: CriticSection = TwinCriticSection()
-    optimizer: OptimizerSection = OfflineOptimizerSection()
+    critic: TwinCriticSection = TwinCriticSection()
+    optimizer: OfflineOptimizerSection = OfflineOptimizerSection()
 
 
 @register_config("iql")

@@ -118,7 +118,7 @@ def random_batch(
     seed: int = 0,
     obs: Mapping[str, ObsSpec] | None = None,
 ) -> SeqBatch:
-    """Return a batch with padding in some rows, made from actions that the space itself samples."""
+    """Return a batch with padding in some rows, made from actions that the space itself samples; with all extras."""
     rng = np.random.default_rng(seed)
     action_space.seed(seed)
     codec = ActionCodec(action_space)
@@ -136,6 +136,10 @@ def random_batch(
         step=torch.arange(window + 1).expand(num, -1).clone(),
     )
     last = np.arange(window) == real[:, None] - 1
+    has_next = np.arange(window + 1) < real[:, None]
+    next_action = np.concatenate([prev_action[:, 1:], prev_action[:, -1:]], axis=1) * has_next[..., None]
+    extras = {"next_action": next_action, "has_next_action": has_next.astype(np.float32)}
+    extras |= {name: rng.normal(size=has_next.shape).astype(np.float32) for name in ("return_to_go", "mc_return")}
     return SeqBatch(
         inputs=inputs,
         actions=inputs.prev_action[:, 1:].clone(),
@@ -143,6 +147,7 @@ def random_batch(
         terminated=torch.from_numpy(last & (rng.random((num, 1)) < 0.5)),
         truncated=torch.from_numpy(last & (rng.random((num, 1)) >= 0.5)),
         mask=torch.from_numpy(np.arange(window) < real[:, None]),
+        extras={name: torch.from_numpy(value) for name, value in extras.items()},
     )
 
 

@@ -256,6 +256,7 @@ class SequenceDataset(TrainingDataset):
         if "next_action" in self._extras:
             after = np.minimum(offsets + 1, lengths[:, None])
             found["next_action"] = store.gather(trajectories, after, ["prev_action"])["prev_action"]
+            found["has_next_action"] = offsets < lengths[:, None]  # nothing is done after the last input
         if self._extras & RETURNS:
             rows = np.minimum(np.arange(int(lengths.max()) + 1), lengths[:, None])
             whole = store.gather(trajectories, rows, ["prev_reward", "terminated", "truncated"])
@@ -263,8 +264,7 @@ class SequenceDataset(TrainingDataset):
             check_whole(store.start_step[trajectories], ended, store.info.source or str(store.path))
             rewards = whole["prev_reward"][:, 1:]
             found |= window_returns(self._extras, rewards, lengths, offsets, self._discount)
-        has_next = offsets < lengths[:, None]  # nothing is done after the last input
-        return {f"extras/{k}": v for k, v in found.items()} | ({"has_next": has_next} if found else {})
+        return {f"extras/{k}": v for k, v in found.items()}
 
     def _goals(self, ends: Mapping[str, np.ndarray], *lead: int) -> dict[str, np.ndarray]:
         """Return the last observations ``(*lead, ...)`` of trajectories as goals of all inputs of their windows."""
@@ -296,21 +296,20 @@ class SequenceDataset(TrainingDataset):
         length, found = np.array([len(trajectory)]), {}
         if "next_action" in self._extras:
             found["next_action"] = rows["prev_action"][np.minimum(offsets + 1, length[0])]
+            found["has_next_action"] = offsets < length[0]
         if self._extras & RETURNS:
             ended = np.array([rows["terminated"][-1] | rows["truncated"][-1]])
             check_whole(np.array([trajectory.start_step]), ended, trajectory.env_name or "a relabelled trajectory")
             returns = window_returns(self._extras, trajectory.rewards[None], length, offsets[None], self._discount)
             found |= {k: v[0] for k, v in returns.items()}
-        has_next = offsets < length[0]
-        return {f"extras/{k}": v for k, v in found.items()} | ({"has_next": has_next} if found else {})
+        return {f"extras/{k}": v for k, v in found.items()}
 
     def _collated_extras(self, columns: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
         found = {k[7:]: v for k, v in columns.items() if k.startswith("extras/")}
         if "next_action" in found:
-            raw, has_next = found["next_action"], columns["has_next"]
-            first = raw[:, :1]  # legal: zeros, where there is none, need not be an action
-            actions = self._codec.encode(np.where(has_next.reshape(*has_next.shape, *[1] * (raw.ndim - 2)), raw, first))
-            found["next_action"] = np.where(has_next[..., None], actions, np.float32(0.0))
+            has_next = found["has_next_action"]
+            found["next_action"] = np.where(has_next[..., None], self._codec.encode(found["next_action"]), 0.0)
+            found = {k: v.astype(np.float32) for k, v in found.items()}
         return {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in found.items()}
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:

@@ -1,5 +1,7 @@
 """What an algorithm may ask for, and what is done for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,12 +10,14 @@ from torch import nn
 
 from seqrl.algo import BC, ChunkPolicy, algo_factory
 from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.algo import Algo
 from seqrl.algo.ema import AveragedNets
 from seqrl.algo.states import nest, split_state
 from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.updater import build_optimizer
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.spaces import ObsSpec
+from seqrl.core.types import ColumnStats
 from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
 
 
@@ -67,6 +71,33 @@ def test_what_the_memory_reads_beside_the_environment_is_neither_asked_for_nor_s
     assert VectorPolicy(algo, 1, deterministic=True).act(obs).shape == (1, 5)
 
 
+@pytest.mark.parametrize("need", ["return_to_go", "mc_return", "next_action"])
+def test_a_batch_without_what_is_needed_is_refused(need):
+    algo = small_algo("bc")
+    algo.needs = frozenset({need})
+    batch = random_batch(ACTION_SPACES["discrete"])
+    assert need in algo.process_batch_for_training(batch).extras
+    with pytest.raises(DataError, match=rf"bc needs .*{need} in the batch's extras"):
+        algo.process_batch_for_training(replace(batch, extras={}))
+
+
+def test_next_actions_are_scaled_as_actions_are():
+    """Where nothing follows they stay zeros."""
+    box = spaces.Box(-1, 1, (2,))
+    config = small_config("bc")
+    config.train.normalize_actions = "min_max"
+    algo = algo_factory("bc", config, OBS, 2, "cpu", box)
+    low, high = np.array([-0.5, 0.0], np.float32), np.array([0.25, 1.0], np.float32)
+    algo.use_statistics({}, ColumnStats(mean=(low + high) / 2, std=high - low, min=low, max=high))
+    given = random_batch(box)
+    batch = algo.process_batch_for_training(given)
+    assert not torch.allclose(batch.actions, given.actions)
+    has_next = batch.extras["has_next_action"] > 0
+    torch.testing.assert_close(batch.extras["next_action"][:, :-1][batch.mask], batch.actions[batch.mask])
+    assert not batch.extras["next_action"][~has_next].any()
+    assert (~has_next).any()
+
+
 def test_states_nest():
     inner, other = {"memory": torch.ones(2)}, {"memory": torch.zeros(2), "plan": torch.ones(1)}
     state = {**nest("planner", inner), **nest("actor", other), "left": torch.zeros(1)}
@@ -108,6 +139,18 @@ def test_rates_multiply_the_learning_rate_of_their_networks():
         small_algo("actor_critic", optimizer={"rates": {"aktor": 0.5}}).updater  # noqa: B018
 
 
+def test_rates_change_no_order_so_a_run_may_resume_with_others():
+    """Optimiser state is saved by the position of its parameter."""
+    orders = []
+    for rates in ({}, {"actor": 0.5}, {"trunk": 0.1, "critic": 2.0}, {"trunk": 0.1, "actor": 0.1, "critic": 0.1}):
+        algo = small_algo("actor_critic", optimizer={"rates": rates})
+        names = {id(p): n for n, p in algo.nets.named_parameters()}
+        built = build_optimizer(algo.nets, algo.config.algo.optimizer)
+        orders.append([names[id(p)] for group in built.param_groups for p in group["params"]])
+        assert algo.updater.learning_rate == pytest.approx(algo.config.algo.optimizer.learning_rate), "without factors"
+    assert all(order == orders[0] for order in orders)
+
+
 def gradient_norms(algo):
     return {
         name: torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None]).norm().item()
@@ -139,30 +182,28 @@ def test_each_network_is_clipped_alone_if_asked(clip, monkeypatch):
     assert info["optim/grad_norm"].item() == pytest.approx(before, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["bc", "actor_critic"])
-def test_actions_over_a_window_are_those_of_acting(name):
-    """Their frequencies equal the probabilities of stepping through the window, whatever way they are drawn."""
-    algo = small_algo(name, "gru", spaces.Discrete(3))
+@pytest.mark.parametrize(
+    ("name", "values"), [("bc", {}), ("bc", {"chunk_steps": 3}), ("bc_vae", {}), ("actor_critic", {})]
+)
+def test_actions_over_a_window_are_those_of_acting(name, values, monkeypatch):
+    """As often as in stepping through the window; a policy that is a head needs one pass."""
+    algo = small_algo(name, "gru", spaces.Discrete(3), **values)
     algo.set_eval()
     batch = algo.process_batch_for_training(random_batch(spaces.Discrete(3), num=2))
     torch.manual_seed(0)
+    stepped = Algo.policy_over(algo, batch.inputs, 2000)
+    if not values:
+        monkeypatch.setattr(algo, "act", None)
     drawn = algo.policy_over(batch.inputs, 2000)
     assert drawn.shape == (2000, 2, batch.num_transitions + 1, 3)
-    stepped = super(type(algo), algo).policy_over if name == "actor_critic" else algo.policy_over
-    base = stepped(batch.inputs, 2000) if name == "bc" else _stepping(algo, batch.inputs)
-    torch.testing.assert_close(drawn.mean(0), base.mean(0), atol=0.06, rtol=0.0)
-
-
-def _stepping(algo, inputs):
-    from seqrl.algo.algo import Algo
-
-    return Algo.policy_over(algo, inputs, 2000)
+    torch.testing.assert_close(drawn.mean(0), stepped.mean(0), atol=0.06, rtol=0.0)
 
 
 # ----------------------------------------------------------------------------------------- ensembling
-def test_ensembled_actions_are_the_weighted_mean_of_all_chunks():
+@pytest.mark.parametrize("decay", [0.0, 1e-6, 0.3, 30.0])
+def test_ensembled_actions_are_the_weighted_mean_of_all_chunks(decay):
     """Streamed, per row, across a reset: the oldest chunk weighs 1, the i-th after it ``exp(-decay i)``."""
-    box, decay, steps, chunk = spaces.Box(-1, 1, (2,)), 0.3, 12, 4
+    box, steps, chunk = spaces.Box(-1, 1, (2,)), 12, 4
     algo = small_algo(
         "bc", "gru", box, distribution={"type": "deterministic"},
         chunk_steps=chunk, execute_steps=1, ensemble_decay=decay,

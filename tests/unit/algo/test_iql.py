@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from seqrl.algo import algo_factory
 from seqrl.algo.objectives import expectile_loss
+from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
 from seqrl.models.distributions import Gaussian
 from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
@@ -130,6 +131,14 @@ def test_several_discounts_have_values_of_their_own():
     assert values["v"].shape == (*batch.mask.shape, 2)
     assert not torch.allclose(values["v"][..., 0], values["v"][..., 1])
     assert algo.get_state_value(batch).equal(values["v"][..., -1])
+
+
+def test_defaults_stay_where_a_run_file_sets_something_beside_them():
+    values = {"critic": {"d_hidden": 64}, "optimizer": {"warmup_steps": 50}}
+    section, default = config_factory("iql", {"algo": values}).algo, config_factory("iql").algo
+    assert (section.critic.num_critics, default.critic.num_critics) == (2, 2)
+    assert (section.optimizer.learning_rate, section.optimizer.clip) == (3e-4, "per_group")
+    assert (default.optimizer.learning_rate, default.optimizer.clip) == (3e-4, "per_group")
 
 
 def test_settings_out_of_range_are_named():

@@ -86,6 +86,7 @@ def test_equal_to_brute_force_at_every_offset(tmp_path, rng, padding, relabeler)
                 action, to_go, discounted = brute_force(seen[number], start + position)
                 got = {name: batch.extras[name][b, position].numpy() for name in NEEDS}
                 np.testing.assert_array_equal(got["next_action"], action)
+                assert batch.extras["has_next_action"][b, position] == action.sum()
                 np.testing.assert_allclose(got["return_to_go"], to_go, rtol=1e-5, atol=1e-5)
                 np.testing.assert_allclose(got["mc_return"], discounted, rtol=1e-5, atol=1e-5)
     assert len(found) > (5 if relabeler else 9)
@@ -97,7 +98,7 @@ def test_nothing_is_made_unasked_and_batches_are_the_same(tmp_path, rng):
     asked.provide(NEEDS)
     one, other = (d.batch(6, seed=0, path=("train", 0)) for d in (plain, asked))
     assert one.extras == {}
-    assert set(other.extras) == set(NEEDS)
+    assert set(other.extras) == {*NEEDS, "has_next_action"}
     np.testing.assert_array_equal(one.inputs.obs["obs"], other.inputs.obs["obs"])
     np.testing.assert_array_equal(one.actions, other.extras["next_action"][:, :-1])
 
