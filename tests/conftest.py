@@ -50,7 +50,14 @@ def registries_as_before(monkeypatch):
     from seqrl.configs.base_config import CONFIGS
     from seqrl.core import registry
     from seqrl.data.readers import READERS
+    from seqrl.envs.suites import SUITES
 
-    for each in (ALGOS, CONFIGS, READERS, *(v for v in vars(registry).values() if isinstance(v, registry.Registry))):
+    for each in (
+        ALGOS,
+        CONFIGS,
+        READERS,
+        SUITES,
+        *(v for v in vars(registry).values() if isinstance(v, registry.Registry)),
+    ):
         monkeypatch.setattr(each, "_entries", dict(each._entries))
         monkeypatch.setattr(each, "sections", dict(each.sections))

@@ -58,7 +58,7 @@ def test_every_block_that_registers_something_is_trained_with():
     assert set(REGISTERING) == set(PLUGINS)
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.usefixtures("unchecked_shapes", "registries_as_before")
 @pytest.mark.parametrize("name", PLUGINS)
 def test_a_block_that_registers_something_takes_gradient_steps(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -78,7 +78,7 @@ def test_a_block_that_registers_something_takes_gradient_steps(name, tmp_path, m
         assert "valid/nll" in Path("runs/run/metrics.csv").read_text()
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.usefixtures("unchecked_shapes", "registries_as_before")
 @pytest.mark.parametrize("kind", ["imitation", "online"])
 def test_the_deployment_loop_plays(kind, tmp_path, monkeypatch, capsys):
     """With a policy that imitates, and with an agent that reads its rewards."""

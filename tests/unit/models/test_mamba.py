@@ -147,7 +147,7 @@ def test_decay_rates_have_no_weight_decay():
     from seqrl.configs.sections.policy import OptimizerSection
 
     encoder = Mamba(4, 8, d_model=16, num_layers=1)
-    optimizer = build_optimizer(encoder, OptimizerSection(weight_decay=0.1))
+    optimizer = build_optimizer(torch.nn.ModuleDict({"memory": encoder}), OptimizerSection(weight_decay=0.1))
     plain = {id(p) for g in optimizer.param_groups if g["weight_decay"] == 0 for p in g["params"]}
     named = dict(encoder.named_parameters())
     assert id(named["blocks.0.mixer.log_a"]) in plain
