@@ -41,16 +41,13 @@ def _cover(places: list[tuple[int, ...]], together: int) -> set[tuple[int, ...]]
 
     Of equals, the one whose values were chosen least so far, and of these the first.
     """
-
-    def met(place: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
-        return set(itertools.combinations(enumerate(place), min(together, len(place))))
-
-    left = set().union(*map(met, places))
+    met = {p: set(itertools.combinations(enumerate(p), min(together, len(p)))) for p in places}
+    left = set().union(*met.values())
     chosen = set()
     uses: Counter[tuple[int, int]] = Counter()
     while left:
-        best = max(places, key=lambda place: (len(met(place) & left), -sum(uses[value] for value in enumerate(place))))
+        best = max(places, key=lambda place: (len(met[place] & left), -sum(uses[value] for value in enumerate(place))))
         chosen.add(best)
-        left -= met(best)
+        left -= met[best]
         uses.update(enumerate(best))
     return chosen
