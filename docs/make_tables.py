@@ -25,7 +25,8 @@ def legal(schema: dict[str, Any]) -> str:
     if "items" in schema:
         inner = legal(schema["items"])
         return f"list, each {inner}" if inner else "list"
-    found = ["`" + "`, `".join(map(str, part["enum"])) + "`" for part in parts if "enum" in part]
+    words = [part.get("enum", [part["const"]] if "const" in part else []) for part in parts]
+    found = ["`" + "`, `".join(map(str, each)) + "`" for each in words if each]
     for part in parts:
         limits = [text.format(f"{part[key]:g}") for key, text in LIMITS.items() if key in part]
         found += limits[1:] if part.get("minimum", 0) > part.get("exclusiveMinimum", 0) else limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,14 +13,15 @@ from torch import Tensor
 
 from seqrl.algo.agent_metrics import weight_metrics
 from seqrl.algo.algo import Algo, register_algo_factory_func
-from seqrl.algo.objectives import random_subset_reduction
+from seqrl.algo.objectives import masked_mean, random_subset_reduction
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.actor_critic_config import ActorCriticSection
-from seqrl.configs.sections.agent import AgentSection
+from seqrl.configs.sections.agent import AgentSection, EntropySection
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import FILTERS
 from seqrl.models.actors import Actor
 from seqrl.models.distributions import Categorical
+from seqrl.models.temperature import Temperature
 
 AgentSectionT = TypeVar("AgentSectionT", bound=AgentSection)
 
@@ -36,7 +38,12 @@ class ActorCritic(ValueAgent[AgentSectionT]):
     Each of the G discounts has its own policy and its own values, trained only against themselves; the last one acts.
     Discrete actions are summed over; others are sampled. Advantages, which the filter sees, are in units of the
     critics' raw outputs: with PopArt and the default reward multiplier these are the original reward units.
+
+    Attributes:
+        temperature: The worth of the policies' entropy, where ``algo.entropy`` asks for it.
     """
+
+    temperature: Temperature | None
 
     def _create_networks(self) -> None:
         section = self.algo_config
@@ -51,6 +58,25 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             )
         name, options = section.filter.choice()
         self.weight_of_advantage = partial(FILTERS.get(name), **options)
+        self.temperature = None if section.entropy is None else self._build_temperature(section.entropy)
+        if self.temperature is not None:
+            self.nets["temperature"] = self.temperature
+
+    def _build_temperature(self, entropy: EntropySection) -> Temperature:
+        if not self.actor.head.has_entropy:
+            raise ConfigError("algo.entropy: the entropy of this algo.distribution is fixed, so nothing could raise it")
+        if entropy.alpha != "auto":
+            return Temperature(len(self.discounts), alpha=entropy.alpha)
+        codec, target = self.codec, entropy.target
+        if codec.kind == "continuous":
+            return Temperature(len(self.discounts), alpha=None, target=-float(codec.dim) if target is None else target)
+        most = sum(map(math.log, codec.factors or [2] * codec.dim))
+        if target is None or not 0.0 < target < most:
+            raise ConfigError(
+                f"algo.entropy.target: policies of {codec.space!r} have entropies from 0 to {most:.3f} nats; give one "
+                f"between, got {target}"
+            )
+        return Temperature(len(self.discounts), alpha=None, target=target)
 
     def advantage(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         """Return the advantage of the data's actions, in units of raw critic outputs."""
@@ -109,7 +135,11 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             self.target_critic, self.target_critic.share(state), actor, parameters, p.batch.inputs.action_mask,
             section.num_actions_for_value_in_critic_loss,
         )  # fmt: skip
-        return random_subset_reduction(values_BLGC, section.num_critics_td, minimum=section.online_coeff > 0)
+        values_BLG = random_subset_reduction(values_BLGC, section.num_critics_td, minimum=section.online_coeff > 0)
+        if self.temperature is None:
+            return values_BLG
+        policy = actor.distribution(parameters, p.batch.inputs.action_mask)
+        return values_BLG + self.temperature.alpha * policy.entropy()
 
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
         """Return the error of the critics."""
@@ -117,12 +147,19 @@ class ActorCritic(ValueAgent[AgentSectionT]):
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return policy gradient and filtered imitation."""
-        section, losses, metrics = self.algo_config, {}, {}
+        section = self.algo_config
+        losses: dict[str, tuple[float, Tensor]] = {}
+        metrics: dict[str, Tensor] = {}
         weight_BTG = torch.ones((), device=self.device)
         if self.learns_values:
             own_BTGC = self._own_values(p)
             weight_BTG = self._filter_weights(p, own_BTGC)
             metrics = weight_metrics(p.batch.mask, weight_BTG) if self.wants_metrics else {}
+            if self.temperature is not None:
+                entropy_BTG = self.policy_over_data(p).entropy()
+                own_BTGC = own_BTGC + (self.temperature.alpha * entropy_BTG).unsqueeze(-1)
+                losses |= self._temperature_losses(self.temperature, entropy_BTG, p)
+                metrics |= self._temperature_metrics(self.temperature)
             if section.online_coeff > 0:
                 own_BTGC = self.normalized(own_BTGC)
                 judged_BTG = own_BTGC.amin(-1) if section.online_value == "min" else own_BTGC.mean(-1)
@@ -131,6 +168,18 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             imitation_BT = -(weight_BTG * self.log_prob_of_data(p)).mean(-1)
             losses["actor_offline"] = (section.offline_coeff, imitation_BT)
         return Terms(losses, metrics)
+
+    def _temperature_losses(
+        self, temperature: Temperature, entropy_BTG: Tensor, p: Pass
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Return what moves a learned temperature: a scalar, so that edits of the actor's mask see actions only."""
+        if not temperature.is_learned:
+            return {}
+        return {"temperature": (1.0, masked_mean(temperature.loss(entropy_BTG), p.batch.mask))}
+
+    def _temperature_metrics(self, temperature: Temperature) -> dict[str, Tensor]:
+        names = self.discounts_by_name if self.wants_metrics and temperature.is_learned else []
+        return {f"temperature/alpha_{name}": temperature.alpha[i] for i, name in enumerate(names)}
 
     def _filter_weights(self, p: Pass, own_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         q_BTGC = self.values_of(p.raw.detach())

@@ -69,6 +69,26 @@ class NoFilterSection(Section):
     type: Literal["none"] = "none"
 
 
+class EntropySection(Section):
+    """What it is worth to a policy to stay random (Haarnoja et al., 2018, arXiv 1812.05905)."""
+
+    alpha: Literal["auto"] | PositiveFloat = Field(
+        "auto",
+        description="Worth of one nat of entropy, in multiplied reward units; auto learns it, one for each discount.",
+    )
+    target: float | None = Field(
+        None,
+        description="Entropy, in nats, towards which auto leads each policy; null takes minus the action's width. "
+        "Actions that are not continuous need one.",
+    )
+
+    @model_validator(mode="after")
+    def _target_is_for_auto(self) -> EntropySection:
+        if self.target is not None and self.alpha != "auto":
+            raise ValueError(f"target {self.target} is for alpha 'auto'; alpha is {self.alpha}")
+        return self
+
+
 class ValueSection(PolicySection):
     """What all algorithms share that learn values of actions."""
 
@@ -119,6 +139,9 @@ class AgentSection(ValueSection):
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
     num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
     use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
+    entropy: EntropySection | None = Field(
+        None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> AgentSection:
@@ -128,4 +151,6 @@ class AgentSection(ValueSection):
             )
         if self.online_coeff == 0 and self.offline_coeff == 0:
             raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
+        if self.online_coeff == 0 and self.entropy is not None:
+            raise ValueError("entropy is for the policy-gradient loss, but online_coeff is 0")
         return self

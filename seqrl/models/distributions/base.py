@@ -47,12 +47,14 @@ class DistributionHead(nn.Module, ABC):
     Attributes:
         kinds: Action kinds that it can represent.
         has_rsample: Whether gradients flow through its samples.
+        has_entropy: Whether its entropy can be learned.
         low_noise_eval: Whether imitation that acts by sampling shall draw from :meth:`ActionDistribution.low_noise`.
         num_parameters: Width of the parameter vector.
     """
 
     kinds: tuple[str, ...]
     has_rsample = True
+    has_entropy = True
     low_noise_eval = False
     num_parameters: int
 

@@ -157,6 +157,7 @@ class GaussianHead(DistributionHead):
         self.num_parameters = codec.dim * (2 if is_per_state else 1)
         self.shared_std = nn.Parameter(torch.zeros(codec.dim)) if fixed_std is None and not is_per_state else None
         self.is_bounded = is_bounded
+        self.has_entropy = fixed_std is None
         self.fixed_std = fixed_std
         self.min_std = min_std
         excess = init_std - min_std
@@ -227,6 +228,7 @@ class DeterministicHead(DistributionHead):
     """The parameters, through a tanh if bounded; the weights are those of :class:`Deterministic`."""
 
     kinds = ("continuous",)
+    has_entropy = False
 
     def __init__(
         self,
