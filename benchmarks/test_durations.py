@@ -1,7 +1,10 @@
 """The ten dearest tests, wall time and coverage of a run of the tests, kept under a name beside those of other runs.
 
-make test PYTEST_FLAGS="--durations=0 --cov=seqrl --cov-report=json:coverage.json" > tests.log
+make test PYTEST_FLAGS="--durations=0" > tests.log
+make test PYTEST_FLAGS="--cov=seqrl --cov-report=json:coverage.json"  # tracing takes its time: not for durations
 python benchmarks/test_durations.py after tests.log --coverage coverage.json
+
+Times are the wall's, so they count on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -47,13 +50,14 @@ def main() -> None:
     p.add_argument("log", type=Path, help="what pytest wrote")
     p.add_argument("--coverage", type=Path, help="what --cov-report=json wrote")
     p.add_argument("--commit", help="what was tested, if it is not what is checked out")
+    p.add_argument("--note", help="what else to know of the run")
     arguments = p.parse_args()
     found = summary(arguments.log.read_text())
     if arguments.coverage:
         found["coverage_percent"] = round(json.loads(arguments.coverage.read_text())["totals"]["percent_covered"], 2)
     file = RESULTS / "test_durations.json"
     runs = json.loads(file.read_text())["runs"] if file.exists() else {}
-    found = {"commit": arguments.commit or provenance()["commit"], **found}
+    found = {"commit": arguments.commit or provenance()["commit"], "note": arguments.note or "", **found}
     print(json.dumps(found, indent=2))
     print("recorded in", record("test_durations", {"runs": {**runs, arguments.name: found}}))
 
