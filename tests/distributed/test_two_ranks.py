@@ -98,7 +98,7 @@ accelerator = Accelerator(cpu=True)
 for template, space in [
     ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
     ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)),
-    ("bc_vae", spaces.Box(-1.0, 1.0, (2,))),
+    ("bc_vae", spaces.Box(-1.0, 1.0, (2,))), ("iql", spaces.Box(-1.0, 1.0, (2,))),
     ("awac", spaces.Box(-1.0, 1.0, (2,))), ("crr", spaces.Box(-1.0, 1.0, (2,))), ("redq", spaces.Box(-1.0, 1.0, (2,))),
 ]:
     values = read_config_values(f"{template}.json")
