@@ -6,6 +6,7 @@ install_import_hook(["seqrl.models", "seqrl.algo"], "beartype.beartype")
 
 import os  # noqa: E402
 import signal  # noqa: E402
+import sys  # noqa: E402
 import threading  # noqa: E402
 
 import jaxtyping  # noqa: E402
@@ -45,7 +46,8 @@ def rng():
 
 @pytest.fixture
 def registries_as_before(monkeypatch):
-    """Take back what a test registers."""
+    """Take back what a test registers, and forget the plug-ins that it loaded."""
+    loaded = set(sys.modules)
     from seqrl.algo import ALGOS
     from seqrl.configs.base_config import CONFIGS
     from seqrl.core import registry
@@ -61,3 +63,6 @@ def registries_as_before(monkeypatch):
     ):
         monkeypatch.setattr(each, "_entries", dict(each._entries))
         monkeypatch.setattr(each, "sections", dict(each.sections))
+    yield
+    for name in [n for n in set(sys.modules) - loaded if n.startswith("seqrl_plugin_")]:
+        del sys.modules[name]

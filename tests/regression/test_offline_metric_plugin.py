@@ -25,7 +25,12 @@ def _separate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(METRICS, "_entries", {})
     monkeypatch.setattr(METRICS, "sections", {})
+    forget()  # a test before this one may have loaded it
     yield
+    forget()
+
+
+def forget():
     for name in [n for n in sys.modules if n.startswith("seqrl_plugin_offline_metric")]:
         del sys.modules[name]
 
