@@ -248,6 +248,7 @@ MEMORY, ENVIRONMENT = str(EXAMPLES / "memory_plugin.py"), str(EXAMPLES / "enviro
 ALL_PLUGINS = [str(EXAMPLES / name) for name in FILES if name.endswith("_plugin.py")]
 
 
+@pytest.mark.usefixtures("registries_as_before")
 @pytest.mark.parametrize("plugin", ALL_PLUGINS, ids=lambda p: Path(p).stem)
 def test_every_plugin_keeps_the_contracts(plugin, capsys):
     assert check_plugin.main([plugin]) == 0, capsys.readouterr().out
