@@ -8,8 +8,9 @@ import importlib.machinery
 import importlib.util
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "seqrl.data.hdf5_writer": "seqrl.data.writers.robomimic",
@@ -34,6 +35,7 @@ MOVED = {
     "seqrl.training.report": "seqrl.reports.page",
     "seqrl.training.rollouts": "seqrl.rollout.rollouts",
     "seqrl.training.runs": "seqrl.reports.runs",
+    "seqrl.training.saving": "seqrl.training.checkpoints",
     "seqrl.training.series": "seqrl.reports.series",
     "seqrl.training.spaces": "seqrl.rollout.agreement",
     "seqrl.training.statistics": "seqrl.reports.statistics",
@@ -59,6 +61,25 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing: the module in its new place has been executed."""
+
+
+def moved_names(module: str, home: str, *names: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a module that some names have left for another.
+
+    Args:
+        module: The module.
+        home: Where they are now.
+        names: Which.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        text = f"{module}.{name} is now in {home}; the old place ends with seqrl 0.3"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(home), name)
+
+    return find
 
 
 def install() -> None:

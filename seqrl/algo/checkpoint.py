@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium import spaces
@@ -23,7 +23,11 @@ from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
+from seqrl.moved import moved_names
 from seqrl.version import __version__
+
+if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
+    __getattr__ = moved_names(__name__, "seqrl.core.checkpoint_card", "find_checkpoint", "write_pointer")
 
 _OPTIMIZER = "training_state/optimizer.safetensors"
 _STATE = "training_state/state.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqrl.algo.targets import follow, frozen_copy
+from seqrl.algo.targets import frozen_copy
 
 
 class AveragedNets(nn.Module):
@@ -35,6 +35,8 @@ class AveragedNets(nn.Module):
     def move(self, nets: nn.ModuleDict) -> None:
         """Move each average towards its network, after a gradient step."""
         self.num_steps += 1
-        decay = min(1.0 - (1.0 + float(self.num_steps)) ** -self.power, self.max_decay)
+        step = (1.0 + self.num_steps) ** -self.power  # stays on the device: nothing waits for it
+        step = step.clamp(min=1.0 - self.max_decay)
         for name, average in self.averages.items():
-            follow(average, nets[name], 1.0 - decay)
+            for mean, weight in zip(average.parameters(), nets[name].parameters(), strict=True):
+                mean.lerp_(weight.detach(), step.to(mean.dtype))

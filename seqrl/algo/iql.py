@@ -45,7 +45,7 @@ class IQL(ValueAgent[IQLSection]):
         self.nets["value"] = self.value
 
     def extra_heads(self, batch: SeqBatch, state: Float[Tensor, "B L D"]) -> Mapping[str, Tensor]:
-        """Return V of every input, and the advantage of the data's actions by the target critics, without gradient."""
+        """Return V of every input, and the least Q of the data's actions among the target critics, without gradient."""
         v_BLG = self.values_of(self.value(state).float().unsqueeze(-1))
         with torch.no_grad():
             share = self.target_critic.share(state[:, :-1])

@@ -50,9 +50,18 @@ class BaseConfig(Section):
 
 
 def register_config(name: str) -> Any:
-    """Return a decorator that makes a config class the one of algorithm ``name``."""
+    """Return a decorator that makes a config class the one of algorithm ``name``.
+
+    The decorator raises a ConfigError if the section ``algo`` of the class is no ``AlgoSection``.
+    """
 
     def decorate(cls: type[BaseConfig]) -> type[BaseConfig]:
+        section = cls.model_fields["algo"].annotation
+        if not (isinstance(section, type) and issubclass(section, AlgoSection)):
+            raise ConfigError(
+                f"{cls.__name__}.algo: {section} has to be a subclass of seqrl.configs.sections.algo.AlgoSection, "
+                "which brings the memory and the optimiser"
+            )
         cls.ALGO_NAME = name
         cls.model_fields["algo_name"].default = name
         cls.model_rebuild(force=True)

@@ -21,7 +21,6 @@ from seqrl.conformance.cases import (
     ACTION_SPACES,
     ENCODER_OBS,
     OBS,
-    algo_fields,
     free_batch,
     masked_batch,
     random_batch,
@@ -354,12 +353,11 @@ def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES)) -> Callable
 
     def fits(case: AlgoCase) -> bool:
         taken = spaces_of(case.name, among)
-        has_memory = "sequence_encoder" in algo_fields(case.name)
-        if case.actions not in taken or (case.memory != MEMORY and not has_memory):
+        if case.actions not in taken:
             return False
         is_first = case.actions == taken[0]
         if case.encoder != ENCODER:
-            return "encoder" in axes and is_first and case.memory == ("gru" if has_memory else MEMORY)
+            return "encoder" in axes and is_first and case.memory == "gru"
         return ("actions" in axes or is_first) and ("memory" in axes or case.memory == MEMORY)
 
     return fits
@@ -435,6 +433,7 @@ def _with_other_padding(batch: SeqBatch, garbage: SeqBatch) -> SeqBatch:
         terminated=corrupt(batch.terminated, ~batch.terminated, batch.mask),
         truncated=corrupt(batch.truncated, ~batch.truncated, batch.mask),
         mask=batch.mask,
+        extras={k: corrupt(v, garbage.extras[k], batch.input_mask) for k, v in batch.extras.items()},
     )
 
 

@@ -11,7 +11,8 @@ import torch
 from gymnasium import spaces
 
 from seqrl.algo import Algo, algo_factory
-from seqrl.configs import BaseConfig, config_factory, get_all_registered_configs
+from seqrl.configs import BaseConfig, config_factory
+from seqrl.configs.base_config import CONFIGS
 from seqrl.core.errors import RegistryError
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -50,30 +51,24 @@ ACTION_KINDS = {name: ActionCodec(space).action_kind for name, space in ACTION_S
 _SMALL_ALGO = {"optimizer": {"learning_rate": 1e-2, "warmup_steps": 2}}
 
 
-def algo_fields(algo: str) -> set[str]:
-    """Return the settings of an algorithm's section.
+def small_config(
+    algo: str = "bc", memory: str = "transformer", window: int = 6, encoder: str = "mlp", **algo_values: Any
+) -> BaseConfig:
+    """Return a tiny config.
 
     Raises:
         RegistryError: If the algorithm has no config class.
     """
-    configs = get_all_registered_configs()
-    if algo not in configs:
-        raise RegistryError(f"algorithm {algo!r} has no config class: derive one from BaseConfig, and register it by "
-                            f"@register_config({algo!r})")  # fmt: skip
-    section: Any = configs[algo].model_fields["algo"].annotation
-    return set(section.model_fields)
-
-
-def small_config(
-    algo: str = "bc", memory: str = "transformer", window: int = 6, encoder: str = "mlp", **algo_values: Any
-) -> BaseConfig:
-    """Return a tiny config; an algorithm without a choice of memories has none set."""
+    if algo not in CONFIGS:
+        raise RegistryError(
+            f"algorithm {algo!r} has no config class: derive one from BaseConfig, and register it by "
+            f"@register_config({algo!r})"
+        )
     chosen = {"sequence_encoder": {"type": memory, **SMALL_MEMORY.get(memory, {})}, **_SMALL_ALGO}
-    known = algo_fields(algo)
     values = {
         "train": {"window_steps": window, "batch_size": 4},
         "observation": {"timestep_encoder": {"type": encoder, **SMALL_ENCODER.get(encoder, {})}},
-        "algo": {**{k: v for k, v in chosen.items() if k in known}, **algo_values},
+        "algo": {**chosen, **algo_values},
     }
     return config_factory(algo, values)
 

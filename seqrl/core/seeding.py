@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from seqrl.moved import moved_names
+
+if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
+    __getattr__ = moved_names(
+        __name__, "seqrl.core.generators", "generator_states", "seed_everything", "set_generator_states"
+    )
 
 
 def seed_sequence(seed: int, *path: int | str) -> np.random.SeedSequence:

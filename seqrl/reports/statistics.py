@@ -12,8 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from seqrl.moved import moved_names
+
+if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
+    __getattr__ = moved_names(__name__, "seqrl.rollout.evaluator", "summarize_episodes")
 
 Z_95 = 1.959963984540054
 NUM_RESAMPLES = 2000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,16 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
+from seqrl.moved import moved_names
 from seqrl.reports.series import read_metrics
 from seqrl.rollout.filming import record_episodes
 from seqrl.rollout.video import VideoWriter, check_video_suffix
 from seqrl.training.parts import Parts
 from seqrl.training.progress import Progress
 from seqrl.training.run_log import RunLog
+
+if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
+    __getattr__ = moved_names(__name__, "seqrl.rollout.filming", "Film", "is_named", "rendering_env")
 
 logger = logging.getLogger(__name__)
 

@@ -28,6 +28,10 @@ def test_median_file_is_short():
     assert lengths[len(lengths) // 2] <= 150
 
 
+def test_an_algorithm_that_learns_values_is_a_short_file():
+    assert (ROOT / "seqrl" / "algo" / "iql.py").read_text().count("\n") <= 120
+
+
 PLUGINS = {
     "d4rl_hdf5_plugin.py": 40,
     "filtered_bc_plugin.py": 60,

@@ -22,6 +22,26 @@ def test_from_imports_work_in_a_fresh_process():
     assert done.stdout == "seqrl.rollout.agreement\n", done.stderr
 
 
+NAMES = {
+    "seqrl.algo.checkpoint": ("find_checkpoint", "seqrl.core.checkpoint_card"),
+    "seqrl.core.seeding": ("seed_everything", "seqrl.core.generators"),
+    "seqrl.envs.check": ("check_environment", "seqrl.envs.check.environment"),
+    "seqrl.training.rendering": ("Film", "seqrl.rollout.filming"),
+    "seqrl.training.statistics": ("summarize_episodes", "seqrl.rollout.evaluator"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:seqrl.training.statistics is now")
+@pytest.mark.parametrize("old", NAMES)
+def test_a_name_that_left_its_module_warns_and_is_the_same(old):
+    name, home = NAMES[old]
+    module = importlib.import_module(old)
+    with pytest.warns(DeprecationWarning, match=rf"{name} is now in {home}"):
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
 def test_an_unknown_module_is_still_unknown():
     with pytest.raises(ModuleNotFoundError, match=r"seqrl\.training\.nothing"):
         importlib.import_module("seqrl.training.nothing")

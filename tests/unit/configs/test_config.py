@@ -22,6 +22,7 @@ from seqrl.configs import (
 )
 from seqrl.configs.base_config import register_config
 from seqrl.configs.building import build_section
+from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.sequence_encoders import GRUSection, TransformerSection
 from seqrl.core.errors import ConfigError, RegistryError
@@ -300,7 +301,7 @@ def test_config_of_a_new_algorithm(monkeypatch):
 
     monkeypatch.setattr(base_config, "CONFIGS", Registry("algorithm"))
 
-    class MineSection(Section):
+    class MineSection(AlgoSection):
         temperature: float = 1.0
 
     @register_config("mine")
@@ -312,6 +313,19 @@ def test_config_of_a_new_algorithm(monkeypatch):
     assert config.algo.temperature == 2.0
     assert get_all_registered_configs() == {"mine": MineConfig}
     assert BCConfig().algo_name == "bc"
+
+
+def test_config_without_a_memory_is_refused():
+    class BareSection(Section):
+        temperature: float = 1.0
+
+    with pytest.raises(ConfigError, match=r"BareConfig.algo: .*BareSection.* has to be a subclass of .*AlgoSection"):
+
+        @register_config("bare")
+        class BareConfig(BaseConfig):
+            algo: BareSection = BareSection()
+
+    assert "bare" not in get_all_registered_configs()
 
 
 # --------------------------------------------------------------------------------- files and templates

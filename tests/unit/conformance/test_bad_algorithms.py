@@ -79,6 +79,28 @@ def test_padding_that_leaks():
     fails(Leaky, "padding_has_no_influence", "padding leaks: after 3 steps '.+' is another one")
 
 
+class ToldReturns(BC):
+    """Weighs what it imitates by the return that follows, which the data has to tell."""
+
+    needs = frozenset({"return_to_go"})
+
+    def weights(self, batch):
+        return batch.extras["return_to_go"][:, :-1].sigmoid()
+
+
+class LeakyReturns(ToldReturns):
+    """Weighs by the mean of all of them, padding included."""
+
+    def weights(self, batch):
+        return super().weights(batch) * batch.extras["return_to_go"].mean().sigmoid()
+
+
+def test_what_an_algorithm_needs_is_there_and_padded_too():
+    passes(ToldReturns, "padding_has_no_influence")
+    passes(ToldReturns, "learns_by_heart")
+    fails(LeakyReturns, "padding_has_no_influence", "padding leaks")
+
+
 class Idle(BC):
     """Has a weight that nothing moves."""
 
