@@ -17,18 +17,17 @@ import io
 import itertools
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from record import provenance, table, write_table
+from runs import run_python, work
 
 ROOT = Path(__file__).parents[1]
 HERE = ROOT / "benchmarks/learning"
@@ -37,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 
 from seqrl.configs.differences import with_defaults  # noqa: E402
 from seqrl.core.files import write_json  # noqa: E402
-from seqrl.reports.statistics import Estimate, mean_interval  # noqa: E402
+from seqrl.reports.intervals import mean_interval  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
 
 LIMIT_S = 600
@@ -48,7 +47,6 @@ NO_MEMORY = (
     "algo.sequence_encoder.d_ff=256",
 )
 Variants = dict[str, tuple[str, ...]]
-RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True)
@@ -233,17 +231,8 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
     begun, where = time.perf_counter(), provenance()
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    with open(folder / "logs" / f"{name}.txt", "w", encoding="utf-8") as said:
-        whole = [sys.executable, *command, *placed, *quiet]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        running = subprocess.Popen(whole, cwd=ROOT, env=environment, stdout=said, stderr=said)
-        RUNNING.add(running)
-        code = running.wait()
-        RUNNING.discard(running)
+    run_python([*command, *placed, *quiet], folder / "logs" / f"{name}.txt")
     wall_s = time.perf_counter() - begun
-    if code:
-        raise RuntimeError(f"{name}: ended with {code}; see {said.name}")
     result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), "wall_s": round(wall_s, 1)}
     config = settings_of(json.loads((folder / name / "config.json").read_text()))
     content = {"row": row, "variant": variant, "seed": seed, **result, **where, "config": config}
@@ -278,7 +267,7 @@ def results(row: str, variant: str) -> list[dict[str, Any]]:
 
 
 def summary(row: str, variant: str) -> str:
-    """Return mean and interval over the seeds, as ``seqrl compare`` gives them; nothing without such a variant."""
+    """Return mean and seeds; nothing without such a variant."""
     if variant not in {ROWS[row].main, *ROWS[row].variants}:
         return ""
     found = results(row, variant)
@@ -286,13 +275,11 @@ def summary(row: str, variant: str) -> str:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Return mean and interval of some seeds, and how many they are if they are not three; of one seed no interval."""
-    estimate: Estimate = mean_interval(np.array(values))
+    """Return the mean of some seeds, its interval from five seeds on, and each seed."""
+    estimate = mean_interval(np.array(values))
     digits = 0 if abs(estimate.value) >= 20 else 2
-    if len(values) == 1:
-        return f"{values[0]:.{digits}f} (one seed)"
-    value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
-    return f"{value} [{low}, {high}]" + ("" if len(values) == 3 else f" (seeds: {len(values)})")
+    ends = "" if estimate.low is None else f" [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+    return f"**{estimate.value:.{digits}f}**{ends} " + " ".join(f"{value:.{digits}f}" for value in values)
 
 
 def rows_of_table() -> list[dict[str, str]]:
@@ -324,37 +311,12 @@ def main() -> int:
     failures = 0
     if not arguments.table:
         queue = [run for run in all_runs(arguments.rows, arguments.variants, arguments.seeds) if not has_result(*run)]
-        failures = work(queue, runs, arguments.workers)
+        failures = work(queue, partial(train, folder=runs), arguments.workers)
     lines = rows_of_table()
     print(table(lines))
     write_table(ROOT / "docs/learning.md", "learning", table(lines))
     write_table(ROOT / "README.md", "learning", table(lines).replace("](../", "]("))
     return 1 if failures else 0
-
-
-def interrupt(*_: object) -> NoReturn:
-    """Do as Ctrl-C does, also in the background of a script, where Ctrl-C is ignored."""
-    raise KeyboardInterrupt
-
-
-def work(queue: Sequence[tuple[str, str, int]], folder: Path, workers: int) -> int:
-    """Train one after the other, and return how many failed; Ctrl-C and SIGTERM end the runs under way too."""
-    failures = 0
-    before = signal.signal(signal.SIGTERM, interrupt)
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            futures = [pool.submit(train, *run, folder) for run in queue]
-            for future in as_completed(futures):
-                failures += future.exception() is not None
-                print(future.exception() or future.result(), flush=True)
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for running in tuple(RUNNING):
-                running.terminate()
-            raise SystemExit(130) from None
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    return failures
 
 
 if __name__ == "__main__":

@@ -78,10 +78,10 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             )
         return Temperature(len(self.discounts), alpha=None, target=target)
 
-    def advantage(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
-        """Return the advantage of the data's actions, in units of raw critic outputs."""
+    def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
+        """Return the advantage of the data's actions, in units of raw critic outputs, from Q - V of each critic."""
         scale = self.popart.scale if self.algo_config.use_popart else 1.0
-        return (q_BTGC.mean(-1) - v_BTGC.mean(-1)) / scale
+        return gap_BTGC.mean(-1) / scale
 
     def _policy_values(
         self,
@@ -103,26 +103,56 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             num_samples: K, where values are means over samples.
         """
         if self.sums_over_actions:
-            policy = actor.distribution(parameters, action_mask)
-            assert isinstance(policy, Categorical)
-            with torch.autocast(share.device.type, enabled=False):
-                return self.values_of(torch.einsum("blgac,blga->blgc", share, policy.probs).unsqueeze(-1))
+            return self._expected(share, actor, parameters, action_mask)[0]
+        return self._sampled(critic, share, actor, parameters, action_mask, num_samples)[0].mean(0)
+
+    def _expected(
+        self, table: Tensor, actor: Actor, parameters: Tensor, action_mask: Tensor | None
+    ) -> tuple[Float[Tensor, "B L G C"], Float[Tensor, "B L G A"]]:
+        """Return V from the values of all actions, and the probability of each."""
+        policy = actor.distribution(parameters, action_mask)
+        assert isinstance(policy, Categorical)
+        with torch.autocast(table.device.type, enabled=False):
+            return self.values_of(torch.einsum("blgac,blga->blgc", table, policy.probs).unsqueeze(-1)), policy.probs
+
+    def _sampled(
+        self,
+        critic: Callable[..., Tensor],
+        share: Tensor,
+        actor: Actor,
+        parameters: Tensor,
+        action_mask: Tensor | None,
+        num_samples: int,
+    ) -> tuple[Float[Tensor, "K B L G C"], Float[Tensor, "K B L G A"]]:
+        """Return the values of samples, and the samples as environments execute them."""
         repeated = parameters.expand(num_samples, *parameters.shape)
         mask = None if action_mask is None else action_mask.expand(num_samples, *action_mask.shape)
         policy = actor.distribution(repeated, mask)
         actions_KBLGA = policy.rsample() if torch.is_grad_enabled() else policy.sample()
         # Critics only know what environments execute.
         executed = actions_KBLGA.clamp(-1.0, 1.0) if self.codec.kind == "continuous" else actions_KBLGA
-        return self.values_of(critic(share, executed)).mean(0)
+        return self.values_of(critic(share, executed)), executed
 
-    def _own_values(self, p: Pass) -> Float[Tensor, "B T G C"]:
-        """Return V of the current policies; gradients reach the policies' parameters, and nothing else."""
-        section = self.algo_config
+    def _own_values(self, p: Pass) -> tuple[Float[Tensor, "B T G C"], Float[Tensor, "B T G C"]]:
+        """Return V of the current policies, whose gradients reach the policies' parameters alone, and Q - V.
+
+        Q - V is a mean of differences to the values of single actions, without gradients: where the policy does
+        what the data did it is exactly 0, not what rounding makes of it, which decides a filter's ties.
+        """
+        section, num_t = self.algo_config, p.batch.num_transitions
+        given = (p.share.detach(), self.actor, p.parameters, p.batch.inputs.action_mask)
+        q_BTGC = self.values_of(p.raw.detach())
         with torch.set_grad_enabled(torch.is_grad_enabled() and section.online_coeff > 0):
-            return self._policy_values(
-                self.constant_critic(), p.share.detach(), self.actor, p.parameters, p.batch.inputs.action_mask,
-                section.num_actions_for_value_in_actor_loss,
-            )[:, :-1]  # fmt: skip
+            if self.sums_over_actions:
+                own_BLGC, probs_BLGA = self._expected(*given)
+                gap_BTGAC = q_BTGC.unsqueeze(-2) - self.values_of(given[0][:, :num_t].unsqueeze(-1))
+                return own_BLGC[:, :num_t], (probs_BLGA[:, :num_t, ..., None].detach() * gap_BTGAC).sum(-2)
+            values_KBLGC, actions_KBLGA = self._sampled(
+                self.constant_critic(), *given, section.num_actions_for_value_in_actor_loss
+            )
+        same_KBTG = (actions_KBLGA[:, :, :num_t].detach() == p.batch.actions.unsqueeze(2)).all(-1)
+        gap_KBTGC = q_BTGC - values_KBLGC[:, :, :num_t].detach()
+        return values_KBLGC.mean(0)[:, :num_t], gap_KBTGC.masked_fill(same_KBTG.unsqueeze(-1), 0.0).mean(0)
 
     # --------------------------------------------------------------------------------------------- losses
     def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
@@ -152,8 +182,8 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         metrics: dict[str, Tensor] = {}
         weight_BTG = torch.ones((), device=self.device)
         if self.learns_values:
-            own_BTGC = self._own_values(p)
-            weight_BTG = self._filter_weights(p, own_BTGC)
+            own_BTGC, gap_BTGC = self._own_values(p)
+            weight_BTG = self._filter_weights(gap_BTGC)
             metrics = weight_metrics(p.batch.mask, weight_BTG) if self.wants_metrics else {}
             if self.temperature is not None:
                 entropy_BTG = self.policy_over_data(p).entropy()
@@ -181,16 +211,15 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         names = self.discounts_by_name if self.wants_metrics and temperature.is_learned else []
         return {f"temperature/alpha_{name}": temperature.alpha[i] for i, name in enumerate(names)}
 
-    def _filter_weights(self, p: Pass, own_BTGC: Tensor) -> Float[Tensor, "B T G"]:
-        q_BTGC = self.values_of(p.raw.detach())
-        weights: Tensor = self.weight_of_advantage(self.advantage(q_BTGC, own_BTGC.detach()))
+    def _filter_weights(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
+        weights: Tensor = self.weight_of_advantage(self.advantage(gap_BTGC))
         return weights.detach()
 
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
         """Return V of the current policies, the advantage of the data's actions over it, and the filter's weight."""
-        own_BTGC = self._own_values(p)
+        own_BTGC, gap_BTGC = self._own_values(p)
         return {
             "v": own_BTGC.mean(-1),
-            "advantage": self.advantage(self.values_of(p.raw), own_BTGC),
-            "filter_weight": self._filter_weights(p, own_BTGC),
+            "advantage": self.advantage(gap_BTGC),
+            "filter_weight": self._filter_weights(gap_BTGC),
         }

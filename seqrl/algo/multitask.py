@@ -56,9 +56,9 @@ class MultiTask(ActorCritic[MultiTaskSection]):
         loss_BTGC = -(labels_BTG1N * log_softmax(raw.float(), dim=-1)).sum(-1)
         return loss_BTGC.mean((-1, -2))
 
-    def advantage(self, q_BTGC: Tensor, v_BTGC: Tensor) -> Float[Tensor, "B T G"]:
-        """Return the advantage of the data's actions, in multiplied reward units."""
-        return q_BTGC.mean(-1) - v_BTGC.mean(-1)
+    def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
+        """Return the advantage of the data's actions, in multiplied reward units, from Q - V of each critic."""
+        return gap_BTGC.mean(-1)
 
     def values_of(self, raw: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead"]:
         """Return the values that the critics' logits stand for, in multiplied reward units."""

@@ -27,8 +27,10 @@ def draw_windows(
     """Return the start and the number of real transitions of one window per trajectory.
 
     The start is uniform in ``0 .. N - T`` (``none``), ``-T + 1 .. N - T`` (``left``), ``0 .. N - 2`` (``right``) or
-    ``-T + 1 .. N - 2`` (``both``). The end ``start + T`` is fixed before a negative start becomes 0, so padding
-    always trails. Trajectories with ``N <= T`` are taken whole.
+    ``-T + 1 .. N - 2`` (``both``); where T is 1, the last two end at ``N - 1``. The end ``start + T`` is fixed before
+    a negative start becomes 0, so padding always trails. Trajectories with ``N <= T`` are taken whole.
+
+    With ``both``, all transitions are drawn alike but for the last one, which is drawn (T - 1) / T as often.
 
     Args:
         lengths: ``(B,)`` N, transitions of each trajectory.
@@ -37,11 +39,9 @@ def draw_windows(
         rng: Source of randomness.
     """
     low = -window + 1 if padding in ("left", "both") else 0
-    high = lengths - (1 if padding in ("right", "both") else window)
+    least = min(window, 2) if padding in ("right", "both") else window  # transitions of the last window
     whole = lengths <= window
-    start = rng.integers(
-        np.where(whole, 0, low), np.where(whole, 1, np.maximum(high, 1) + (padding in ("none", "left")))
-    )
+    start = rng.integers(np.where(whole, 0, low), np.where(whole, 1, np.maximum(lengths - least + 1, 1)))
     end = np.minimum(start + window, lengths)
     start = np.maximum(start, 0)
     return start, end - start

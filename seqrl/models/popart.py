@@ -17,7 +17,9 @@ class PopArt(nn.Module):
     the last layer whenever the statistics move, as the paper does, comes to the same: the rescaled layer's weight
     would be ``10 / std``, its bias ``-mean / std``.
 
-    The statistics move by ``beta / (1 - (1 - beta)^n)``, where mean 0 and second moment 100 count as one batch.
+    The statistics move by ``beta / (1 - (1 - beta)^n)``, where mean 0 and second moment 100 count as one batch. They
+    move after the gradient step: its losses use those from before it, as a step's targets are only all known when its
+    micro-batches on all ranks are done. (The paper's statistics hold the present targets too.)
 
     Args:
         num_discounts: G.

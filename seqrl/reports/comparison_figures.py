@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.files import write_atomic, write_json
-from seqrl.reports.method_scores import Comparison
+from seqrl.reports.intervals import Difference, Estimate
+from seqrl.reports.method_scores import Comparison, MethodResult
 from seqrl.reports.plots import (
     COLOURS,
     LONGEST,
@@ -20,7 +21,6 @@ from seqrl.reports.plots import (
     shown_label,
     styles_of,
 )
-from seqrl.reports.statistics import Estimate
 
 TITLES = {"iqm": "IQM", "mean": "mean", "median": "median", "optimality_gap": "optimality gap"}
 MAX_PAIRS = 15
@@ -54,21 +54,38 @@ def comparison_table(found: Comparison) -> str:
     ]
     where = f"{len(found.tasks)} tasks" if len(found.tasks) > 1 else found.tasks[0]
     parts = [
-        f"{options.metric} on {where}; 95 % intervals over runs, {options.num_resamples} stratified resamples",
+        f"{options.metric} on {where}; 95 % intervals over runs, where a task has five or more",
         markdown_table(head, rows),
+        "Mean of the runs, and each of them",
+        markdown_table(
+            ["task", *(m.name for m in found.methods)],
+            [[t, *(f"{format_estimate(m.by_task[t])}: {_scores(m, t)}" for m in found.methods)] for t in found.tasks],
+        ),
     ]
-    if len(found.tasks) > 1:
-        rows = [[t, *(format_estimate(m.by_task[t]) for m in found.methods)] for t in found.tasks]
-        parts += ["Mean by task", markdown_table(["task", *(m.name for m in found.methods)], rows)]
     if found.improvement:
-        rows = [[x, y, format_estimate(e)] for (x, y), e in found.improvement.items()]
-        parts.append(markdown_table(["X", "Y", "P(X > Y)"], rows))
+        rows = [
+            [x, y, format_estimate(e), *_verdict(found.differences[x, y])] for (x, y), e in found.improvement.items()
+        ]
+        head = ["X", "Y", "P(X > Y)", "mean of X - mean of Y", "p (Welch)", "seeds needed"]
+        parts.append(markdown_table(head, rows))
     return "\n\n".join(parts)
 
 
+def _scores(method: MethodResult, task: str) -> str:
+    return " ".join(_number(s.value) for s in method.scores if s.task == task)
+
+
+def _verdict(difference: Difference) -> list[str]:
+    """Return difference, p, and how many seeds of each method it would take to show it."""
+    estimate = Estimate(difference.value, difference.low, difference.high)
+    p_value = "-" if difference.p_value is None else f"{difference.p_value:.2g}"
+    return [format_estimate(estimate), p_value, "-" if difference.num_seeds is None else f"{difference.num_seeds}"]
+
+
 def format_estimate(value: Estimate) -> str:
-    """Return ``0.912 [0.85, 0.96]``."""
-    return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
+    """Return ``0.912 [0.85, 0.96]``, or the value alone where it has no interval."""
+    ends = "" if value.low is None or value.high is None else f" [{_number(value.low)}, {_number(value.high)}]"
+    return _number(value.value) + ends
 
 
 def _number(value: float) -> str:
@@ -94,7 +111,7 @@ def _aggregates(file: Path, found: Comparison) -> None:
     for axes, statistic in zip(panels, statistics, strict=True):
         estimates = {m.name: m.aggregates[statistic] for m in found.methods}
         _bars(axes, estimates, {name: style["color"] for name, style in styles_of(names).items()})
-        low, high = min(e.low for e in estimates.values()), max(e.high for e in estimates.values())
+        low, high = min(e.ends[0] for e in estimates.values()), max(e.ends[1] for e in estimates.values())
         margin = 0.06 * ((high - low) or 1.0)
         axes.set_xlim(low - margin, high + margin)
         axes.set_title(TITLES[statistic], fontsize=TITLE_SIZE)
@@ -128,7 +145,7 @@ def _widen(figure: Any, names: Sequence[str]) -> None:
 def _bars(axes: Any, estimates: Mapping[str, Estimate], colours: Mapping[str, str], *, shorten: bool = True) -> None:
     """Draw intervals as pale bars and estimates as marks across them, from the top down."""
     for row, (name, e) in enumerate(estimates.items()):
-        axes.barh(row, e.high - e.low, left=e.low, height=0.56, color=colours[name], alpha=0.35, lw=0)
+        axes.barh(row, e.ends[1] - e.ends[0], left=e.ends[0], height=0.56, color=colours[name], alpha=0.35, lw=0)
         axes.vlines(e.value, row - 0.28, row + 0.28, color=colours[name], lw=2.2)
     axes.set_yticks(range(len(estimates)), [shown_label(n, LONGEST) if shorten else n for n in estimates], fontsize=8)
     axes.set_ylim(len(estimates) - 0.5, -0.5)

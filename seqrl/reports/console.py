@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from termcolor import colored
@@ -52,12 +51,10 @@ def evaluation_line(
     """
     parts = []
     if "eval/success_mean" in metrics:
-        low, high = (metrics.get(f"eval/success_mean_{end}", math.nan) for end in ("low", "high"))
         good = colored(f"success {metrics['eval/success_mean']:.3f}", "green", attrs=["bold"])
-        parts.append(f"{good} [{low:.3f}, {high:.3f}]")
+        parts.append(good + _interval(metrics, "eval/success_mean", ".3f"))
     if "eval/return_mean" in metrics:
-        low, high = (metrics.get(f"eval/return_mean_{end}", math.nan) for end in ("low", "high"))
-        parts.append(f"return {metrics['eval/return_mean']:.4g} [{low:.4g}, {high:.4g}]")
+        parts.append(f"return {metrics['eval/return_mean']:.4g}" + _interval(metrics, "eval/return_mean", ".4g"))
     if "eval/episodes" in metrics:
         parts.append(f"{metrics['eval/episodes']:.0f} episodes")
     if "valid/total" in metrics:
@@ -67,3 +64,9 @@ def evaluation_line(
     if left_s:
         parts.append(f"{format_duration(left_s)} left")
     return f"epoch {epoch:>3}  " + "  ".join(parts)
+
+
+def _interval(metrics: Mapping[str, float], name: str, form: str) -> str:
+    """Return `` [low, high]`` of a metric; nothing where it has no interval, as of few or equal values."""
+    ends = [metrics[key] for end in ("low", "high") if (key := f"{name}_{end}") in metrics]
+    return f" [{ends[0]:{form}}, {ends[1]:{form}}]" if len(ends) == 2 else ""

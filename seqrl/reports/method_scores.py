@@ -13,13 +13,12 @@ import numpy as np
 from seqrl.core.errors import ConfigError, DataError, did_you_mean
 from seqrl.core.seeding import generator
 from seqrl.reports import statistics
+from seqrl.reports.intervals import MIN_TEST, Difference, Estimate, compare_means
 from seqrl.reports.runs import Method, Run, task_names
 from seqrl.reports.series import Axis
-from seqrl.reports.statistics import Estimate
 
 logger = logging.getLogger(__name__)
 
-FEWEST_SEEDS = 3
 NUM_THRESHOLDS = 101
 Range = tuple[float, float]
 
@@ -100,6 +99,7 @@ class Comparison:
         tasks: Which every method has.
         methods: By name.
         improvement: (method, other) -> probability that the first beats the second.
+        differences: (method, other) -> difference of their means.
         thresholds: Of the profiles.
     """
 
@@ -107,6 +107,7 @@ class Comparison:
     tasks: Sequence[str]
     methods: Sequence[MethodResult]
     improvement: Mapping[tuple[str, str], Estimate]
+    differences: Mapping[tuple[str, str], Difference]
     thresholds: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class Comparison:
             "tasks": list(self.tasks),
             "methods": {m.name: _method_json(m) for m in self.methods},
             "improvement": [{"better": x, "worse": y, **asdict(e)} for (x, y), e in self.improvement.items()],
+            "differences": [{"first": x, "second": y, **asdict(d)} for (x, y), d in self.differences.items()],
             "thresholds": self.thresholds.tolist(),
         }
 
@@ -131,9 +133,14 @@ def _method_json(method: MethodResult) -> dict[str, Any]:
         "runs": [{k: v for k, v in vars(s).items() if k != "curve"} for s in method.scores],
         "aggregates": {name: asdict(e) for name, e in method.aggregates.items()},
         "mean_by_task": {name: asdict(e) for name, e in method.by_task.items()},
-        "profile": method.profile.tolist(),
-        "curve": {"x": method.places.tolist(), "iqm": method.curve.tolist()},
+        "profile": _with_null(method.profile),
+        "curve": {"x": method.places.tolist(), "iqm": _with_null(method.curve)},
     }
+
+
+def _with_null(rows: np.ndarray) -> list[list[float | None]]:
+    """Return rows as JSON values, null where there is no interval."""
+    return [[float(x) if np.isfinite(x) else None for x in row] for row in rows]
 
 
 def compare(methods: Sequence[Method], options: Options) -> Comparison:
@@ -153,14 +160,10 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
     results = [_result(name, found, tasks, thresholds, options) for name, found in scores.items()]
     groups = {name: [_values(found, task) for task in tasks] for name, found in scores.items()}
     names = list(groups)
-    improvement = {
-        (x, y): statistics.estimate_improvement(
-            groups[x], groups[y], options.num_resamples, generator(options.seed, "improvement", x, y)
-        )
-        for i, x in enumerate(names)
-        for y in names[i + 1 :]
-    }
-    return Comparison(options, tasks, results, improvement, thresholds)
+    pairs = [(x, y) for i, x in enumerate(names) for y in names[i + 1 :]]
+    improvement = {(x, y): statistics.estimate_improvement(groups[x], groups[y]) for x, y in pairs}
+    differences = {(x, y): compare_means(groups[x], groups[y]) for x, y in pairs}
+    return Comparison(options, tasks, results, improvement, differences, thresholds)
 
 
 def _result(
@@ -170,7 +173,6 @@ def _result(
     num = options.num_resamples
     aggregates: dict[str, statistics.Statistic] = {
         "iqm": statistics.interquartile_mean,
-        "mean": statistics.mean,
         "median": statistics.median,
     }
     if options.target is not None:
@@ -188,9 +190,10 @@ def _result(
     return MethodResult(
         name=name,
         scores=scores,
-        aggregates={key: estimated(groups, statistic) for key, statistic in aggregates.items()},
-        by_task={t: estimated([g], statistics.mean) for t, g in zip(tasks, groups, strict=True)},
-        profile=statistics.estimate_profile(groups, thresholds, num, generator(options.seed, "profile", name)),
+        aggregates={"mean": statistics.estimate_mean(groups)}
+        | {key: estimated(groups, statistic) for key, statistic in aggregates.items()},
+        by_task={t: statistics.estimate_mean([g]) for t, g in zip(tasks, groups, strict=True)},
+        profile=statistics.estimate_profile(groups, thresholds),
         places=places,
         curve=curve,
     )
@@ -280,10 +283,10 @@ def _common_tasks(scores: Mapping[str, Sequence[Score]]) -> list[str]:
 def _warn(scores: Mapping[str, Sequence[Score]], tasks: Sequence[str], options: Options) -> None:
     for name, found in scores.items():
         seeds = {task: sorted(s.seed for s in found if s.task == task) for task in tasks}
-        if (fewest := min(map(len, seeds.values()))) < FEWEST_SEEDS:
+        if (fewest := min(map(len, seeds.values()))) < MIN_TEST:
             logger.warning(
-                "%s has %d run%s of a task: an interval over fewer than %d seeds says little",
-                name, fewest, "" if fewest == 1 else "s", FEWEST_SEEDS,
+                "%s has %d run%s of a task: fewer than %d say little of a method",
+                name, fewest, "" if fewest == 1 else "s", MIN_TEST,
             )  # fmt: skip
         if repeated := [task for task, own in seeds.items() if len(set(own)) < len(own)]:
             logger.warning("%s has runs of one seed twice (%s): they are no independent runs", name, repeated[0])

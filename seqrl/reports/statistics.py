@@ -3,46 +3,36 @@
 What is said over episodes holds for that checkpoint, never for the method. For methods the unit is the run: their
 scores are one array per task, whose last axis is the run; leading axes are resamples. Tasks weigh the same, whatever
 their number of runs. Definitions follow Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the
-Statistical Precipice (arXiv 2108.13264): runs are resampled within each task (a stratified bootstrap), and intervals
-are the 2.5th and 97.5th percentiles.
+Statistical Precipice (arXiv 2108.13264); intervals are those of :mod:`seqrl.reports.intervals`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seqrl.moved import moved_names
+from seqrl.reports.intervals import (
+    MIN_VALUES,
+    Estimate,
+    bootstrap_interval,
+    compare_means,
+    has_spread,
+    improvement_interval,
+    resamples,
+    share_interval,
+)
 
 if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
     __getattr__ = moved_names(__name__, "seqrl.rollout.evaluator", "summarize_episodes")
 
-Z_95 = 1.959963984540054
-NUM_RESAMPLES = 2000
 MAX_POINTS = 50
 
 Groups = Sequence[np.ndarray]
 """One array ``(..., runs)`` per task."""
 Statistic = Callable[[Groups], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its 95 % interval.
-
-    Attributes:
-        value: Point estimate.
-        low: Lower end.
-        high: Upper end.
-    """
-
-    value: float
-    low: float
-    high: float
 
 
 def iqm(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -68,43 +58,11 @@ def bottom_quintile(values: np.ndarray) -> float:
     return float(ordered[: max(1, len(ordered) // 5)].mean())
 
 
-def mean_interval(values: np.ndarray) -> Estimate:
-    """Mean, with a percentile bootstrap interval from a fixed generator."""
-    values = np.asarray(values, np.float64)
-    means = _resamples(values).mean(-1)
-    return Estimate(float(values.mean()), *percentile_interval(means))
-
-
 def iqm_interval(values: np.ndarray) -> Estimate:
-    """Interquartile mean, with a percentile bootstrap interval from a fixed generator."""
+    """Interquartile mean, with a bootstrap interval from a fixed generator, where five values or more have one."""
     values = np.asarray(values, np.float64)
-    return Estimate(float(iqm(values)), *percentile_interval(np.asarray(iqm(_resamples(values)))))
-
-
-def percentile_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the 2.5th and the 97.5th percentile of a statistic's resamples."""
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def wilson_interval(successes: int, trials: int) -> Estimate:
-    """Share of successes, with Wilson's score interval (Wilson, 1927).
-
-    Raises:
-        ValueError: If there is no trial.
-    """
-    if trials < 1:
-        raise ValueError("wilson_interval needs at least one trial")
-    share = successes / trials
-    scale = 1 + Z_95**2 / trials
-    centre = (share + Z_95**2 / (2 * trials)) / scale
-    half = Z_95 / scale * math.sqrt(share * (1 - share) / trials + Z_95**2 / (4 * trials**2))
-    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half))
-
-
-def _resamples(values: np.ndarray) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
+    middle = float(iqm(values))
+    return bootstrap_interval(middle, iqm(resamples(values)), len(values)) if has_spread(values) else Estimate(middle)
 
 
 # ------------------------------------------------------------------------------- methods over runs
@@ -162,25 +120,39 @@ def draws(groups: Groups, num: int, rng: np.random.Generator) -> list[np.ndarray
 def estimate(groups: Groups, statistic: Statistic, num: int, rng: np.random.Generator) -> Estimate:
     """Return a statistic of scores ``(runs,)`` per task, with its interval over ``num`` resamples."""
     resampled = [g[drawn] for g, drawn in zip(groups, draws(groups, num, rng), strict=True)]
-    return Estimate(float(statistic(groups)), *percentile_interval(statistic(resampled)))
+    return bootstrap_interval(float(statistic(groups)), statistic(resampled), min(map(len, groups)))
 
 
-def estimate_improvement(better: Groups, worse: Groups, num: int, rng: np.random.Generator) -> Estimate:
-    """Return :func:`improvement` with its interval; each method's runs are resampled on their own."""
-    x = [g[drawn] for g, drawn in zip(better, draws(better, num, rng), strict=True)]
-    y = [g[drawn] for g, drawn in zip(worse, draws(worse, num, rng), strict=True)]
-    return Estimate(float(improvement(better, worse)), *percentile_interval(improvement(x, y)))
+def estimate_improvement(better: Groups, worse: Groups) -> Estimate:
+    """Return :func:`improvement` with its interval."""
+    sizes = [(len(x), len(y)) for x, y in zip(better, worse, strict=True)]
+    return improvement_interval(float(improvement(better, worse)), sizes)
 
 
-def estimate_profile(groups: Groups, thresholds: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
-    """Return ``(thresholds, 3)``: the share of runs above each, and its interval point by point."""
-    resampled = [g[drawn] for g, drawn in zip(groups, draws(groups, num, rng), strict=True)]
-    rows = [[float(share_above(groups, t)), *percentile_interval(share_above(resampled, t))] for t in thresholds]
-    return np.array(rows)
+def estimate_mean(groups: Groups) -> Estimate:
+    """Return :func:`mean` with Student's interval, where every task has five runs or more."""
+    if min(map(len, groups)) < MIN_VALUES:
+        return Estimate(float(mean(groups)))
+    found = compare_means(groups, [np.zeros(len(g)) for g in groups])  # against a constant it is Student's own
+    return Estimate(found.value, found.low, found.high)
+
+
+def estimate_profile(groups: Groups, thresholds: np.ndarray) -> np.ndarray:
+    """Return ``(thresholds, 3)``: the share of runs above each, and its interval point by point.
+
+    Without an interval, where a task has fewer than five runs, its ends are not numbers.
+    """
+    num = sum(map(len, groups))
+    shares = [float(share_above(groups, t)) for t in thresholds]
+    if min(map(len, groups)) < MIN_VALUES:
+        return np.array([[share, np.nan, np.nan] for share in shares])
+    return np.array([[share, *share_interval(share * num, num).ends] for share in shares])
 
 
 def estimate_curve(curves: Groups, num: int, rng: np.random.Generator) -> np.ndarray:
     """Return ``(places, 3)``: the interquartile mean at each place, and its interval point by point.
+
+    Where there is no interval its ends are not numbers.
 
     Args:
         curves: One array ``(runs, places)`` per task. A resample draws whole curves.
@@ -192,9 +164,9 @@ def estimate_curve(curves: Groups, num: int, rng: np.random.Generator) -> np.nda
     for place in range(curves[0].shape[1]):
         here = [g[:, place] for g in curves]
         resampled = [g[d] for g, d in zip(here, drawn, strict=True)]
-        low, high = percentile_interval(interquartile_mean(resampled))
-        rows.append([float(interquartile_mean(here)), low, high])
-    return np.array(rows)
+        found = bootstrap_interval(float(interquartile_mean(here)), interquartile_mean(resampled), min(map(len, here)))
+        rows.append([found.value, found.low, found.high])
+    return np.array(rows, np.float64)
 
 
 # --------------------------------------------------------------------------------------------- curves

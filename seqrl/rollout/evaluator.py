@@ -16,7 +16,8 @@ from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
-from seqrl.reports.statistics import bottom_quintile, iqm_interval, mean_interval, wilson_interval
+from seqrl.reports.intervals import Estimate, mean_interval, share_interval
+from seqrl.reports.statistics import bottom_quintile, iqm_interval
 from seqrl.rollout.rollouts import AlgoPolicy, OnStep, evaluate_episodes
 
 
@@ -146,22 +147,22 @@ def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dic
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, float]:
     returns = np.array([e.total_reward for e in episodes])
-    mean, middle = mean_interval(returns), iqm_interval(returns)
     out = {
-        "return_mean": mean.value,
-        "return_mean_low": mean.low,
-        "return_mean_high": mean.high,
-        "return_iqm": middle.value,
-        "return_iqm_low": middle.low,
-        "return_iqm_high": middle.high,
+        **_with_ends("return_mean", mean_interval(returns)),
+        **_with_ends("return_iqm", iqm_interval(returns)),
         "return_bottom_quintile": bottom_quintile(returns),
         "length_mean": float(np.mean([e.length for e in episodes])),
         "episodes": float(len(episodes)),
     }
     known = [e.success for e in episodes if e.success is not None]
     if known:
-        share = wilson_interval(sum(known), len(known))
-        out |= {"success_mean": share.value, "success_mean_low": share.low, "success_mean_high": share.high}
+        out |= _with_ends("success_mean", share_interval(sum(known), len(known)))
     for key in sorted({k for e in episodes for k in e.log}):
         out[key] = float(np.mean([e.log[key] for e in episodes if key in e.log]))
     return out
+
+
+def _with_ends(name: str, found: Estimate) -> dict[str, float]:
+    """Return a value, and the ends of its interval if it has one."""
+    ends = {f"{name}_low": found.low, f"{name}_high": found.high}
+    return {name: found.value} | {key: end for key, end in ends.items() if end is not None}

@@ -24,8 +24,8 @@ from seqrl.envs.make import MakeEnv
 from seqrl.envs.metrics import Episode
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.reports.comparison_figures import format_estimate, markdown_table
+from seqrl.reports.intervals import Estimate, mean_interval, share_interval
 from seqrl.reports.plots import COLOURS, TITLE_SIZE, make_figure, save_figure
-from seqrl.reports.statistics import Estimate, mean_interval, wilson_interval
 from seqrl.rollout.evaluator import evaluation_mode
 from seqrl.rollout.from_checkpoint import env_for_policy
 from seqrl.rollout.rollouts import AlgoPolicy, evaluate_episodes
@@ -120,7 +120,7 @@ def point_of(value: Any, episodes: Sequence[Episode]) -> Point:
     measures = {}
     known = [e.success for e in episodes if e.success is not None]
     if known:
-        measures["success"] = wilson_interval(sum(known), len(known))
+        measures["success"] = share_interval(sum(known), len(known))
     measures["return"] = mean_interval(np.array([e.total_reward for e in episodes]))
     return Point(value, measures, len(episodes))
 
@@ -248,7 +248,7 @@ def draw_probes(file: Path, probes: Sequence[Probe]) -> None:
 def _draw(axes: Any, probe: Probe, measure: str) -> None:
     """Draw estimates with their intervals; training is a dashed line, what was untouched a dashed line with a band."""
     points = [p for p in probe.points if measure in p.measures]
-    estimates = np.array([list(asdict(p.measures[measure]).values()) for p in points])
+    estimates = np.array([[p.measures[measure].value, *p.measures[measure].ends] for p in points])
     is_numeric = all(isinstance(p.value, int | float) and not isinstance(p.value, bool) for p in points)
     places = np.array([p.value for p in points], float) if is_numeric else np.arange(len(points))
     order = np.argsort(places)
@@ -259,7 +259,7 @@ def _draw(axes: Any, probe: Probe, measure: str) -> None:
     if probe.untouched and measure in probe.untouched.measures:
         whole = probe.untouched.measures[measure]
         ends = [places[0], places[-1]] if len(places) > 1 else [places[0] - 0.5, places[0] + 0.5]
-        axes.fill_between(ends, whole.low, whole.high, color=COLOURS[2], alpha=0.15, lw=0)
+        axes.fill_between(ends, *whole.ends, color=COLOURS[2], alpha=0.15, lw=0)
         axes.plot(ends, [whole.value] * 2, color=COLOURS[2], lw=1.4, ls="--", label="untouched")
     for place in (places[i] for i, p in enumerate([points[i] for i in order]) if is_reference(probe, p)):
         axes.axvline(place, color="#6b7280", lw=1, ls="--", label="training")

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,10 @@ def test_a_page_keeps_what_stands_around_its_table(tmp_path):
     assert page.read_text() == "before\n<!-- learning table -->\n| new |\n<!-- end of the learning table -->\nafter\n"
 
 
-def test_a_mean_tells_how_many_seeds_it_is_of_if_not_three():
-    assert learn.spread([0.5] * 3) == "0.50 [0.50, 0.50]"
-    assert learn.spread([-200.4]) == "-200 (one seed)"
-    assert learn.spread([0.5] * 5) == "0.50 [0.50, 0.50] (seeds: 5)"
+def test_each_seed_is_told_and_five_have_an_interval():
+    assert learn.spread([0.5] * 3) == "**0.50** 0.50 0.50 0.50"
+    assert learn.spread([-200.4]) == "**-200** -200"
+    assert learn.spread([0.1, 0.2, 0.3, 0.4, 0.5]) == "**0.30** [0.10, 0.50] 0.10 0.20 0.30 0.40 0.50"
 
 
 def test_a_result_counts_as_long_as_its_run_file_stays(tmp_path, monkeypatch):
@@ -92,7 +93,7 @@ def test_a_result_counts_as_long_as_its_run_file_stays(tmp_path, monkeypatch):
     assert not learn.has_result("mine", "none needed", 1)
 
 
-def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
+def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_path, capsys):
     queue = list(learn.all_runs(["maze", "pendulum"], ["main", "no memory"], 2))
     assert queue == [("maze", "GRU", 0), ("pendulum", "none needed", 0), ("maze", "GRU", 1),
                      ("pendulum", "none needed", 1), ("maze", "no memory", 0), ("maze", "no memory", 1)]  # fmt: skip
@@ -104,23 +105,21 @@ def test_the_queue_asks_for_what_is_asked_first_and_goes_on_after_a_failure(tmp_
             raise RuntimeError(f"{row} {seed} failed")
         return f"{row} {seed} done"
 
-    monkeypatch.setattr(learn, "train", run)
     handler = signal.getsignal(signal.SIGTERM)
-    assert learn.work(queue, tmp_path, 2) == 4
+    assert learn.work(queue, partial(run, folder=tmp_path), 2) == 4
     assert signal.getsignal(signal.SIGTERM) == handler
     assert {"maze 0 failed", "pendulum 1 done"} <= set(capsys.readouterr().out.splitlines())
 
 
-def test_a_queue_in_the_background_of_a_script_ends_on_sigterm(tmp_path, monkeypatch):
-    def run(row, variant, seed, folder):
+def test_a_queue_in_the_background_of_a_script_ends_on_sigterm():
+    def run(row, variant, seed):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.5)
         return "done"
 
-    monkeypatch.setattr(learn, "train", run)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what a script puts in the background
     try:
         with pytest.raises(SystemExit, match="130"):
-            learn.work([("pendulum", "none needed", 0)], tmp_path, 1)
+            learn.work([("pendulum", "none needed", 0)], run, 1)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -11,7 +11,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from offline_agents import ALGOS, NUM_DEMONSTRATIONS, NUM_EPISODES, TASKS, interval, successes, write_demonstrations
+from offline_agents import ALGOS, NUM_DEMONSTRATIONS, NUM_EPISODES, TASKS, successes, write_demonstrations
+
+from seqrl.reports.intervals import share_interval
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def cloned(tmp_path_factory):
 
 
 def trained(task, algo, data, folder):
-    return interval([{"successes": successes(task, algo, 0, data, folder), "episodes": NUM_EPISODES}])
+    return share_interval(successes(task, algo, 0, data, folder), NUM_EPISODES)
 
 
 @pytest.mark.learning

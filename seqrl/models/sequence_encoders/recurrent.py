@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -81,12 +81,20 @@ class _Recurrent(SequenceEncoder):
             hidden = tuple(state[p].transpose(0, 1).contiguous() for p in self.parts)
         elif self.start is not None:
             hidden = tuple(self.start[p].unsqueeze(1).expand(-1, len(x), -1).contiguous() for p in self.parts)
-        y, last = self.rnn(x, hidden[0] if hidden is not None and len(hidden) == 1 else hidden)
+        y, last = self._run(x, hidden)
         encoded = self.norm(self.projection(y))
         if state is None:
             return encoded, None
         last = (last,) if len(self.parts) == 1 else last
         return encoded, {p: h.transpose(0, 1) for p, h in zip(self.parts, last, strict=True)}
+
+    def _run(self, x: Tensor, hidden: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
+        """Call the layers; under autocast on a CPU in full precision, as not every CPU knows another for LSTMs."""
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            with torch.autocast("cpu", enabled=False):
+                return self._run(x.float(), None if hidden is None else tuple(h.float() for h in hidden))
+        found: tuple[Tensor, Any] = self.rnn(x, hidden[0] if hidden is not None and len(hidden) == 1 else hidden)
+        return found
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return the start of every row: ``(rows, layers, d_hidden)``."""

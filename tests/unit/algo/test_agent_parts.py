@@ -157,6 +157,19 @@ def test_masked_values_are_expectations_over_legal_actions():
         torch.testing.assert_close(got[b, t, g].double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("agent", ["actor_critic", "multitask"])
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete"])
+def test_a_policy_that_does_what_the_data_did_has_no_advantage_over_it(agent, space):
+    """Rounding would decide the ties of a filter."""
+    algo = small_algo(agent, action_space=ACTION_SPACES[space], num_actions_for_value_in_actor_loss=3)
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES[space]))
+    batch = replace(batch, actions=batch.actions[:1, :1].expand_as(batch.actions).contiguous())
+    only = torch.cat([batch.actions, batch.actions[:, -1:]], 1) > 0.5  # the one legal action, everywhere the same
+    values = algo.get_values(replace(batch, inputs=replace(batch.inputs, action_mask=only)))
+    assert (values["advantage"] == 0).all()
+    assert (values["filter_weight"] == 0).all()
+
+
 # ---------------------------------------------------------------------------------------------- hooks
 @pytest.mark.parametrize("name", [*AGENTS, "iql", "bc", "bc_vae"])
 def test_edited_masks_leave_transitions_out(name):

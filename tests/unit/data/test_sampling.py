@@ -12,11 +12,12 @@ def specified(length, window, padding):
     """Return every (first row, real transitions), once per start, straight from the specification."""
     if length <= window:
         return [(0, length)]
+    end = length - 1 if window > 1 else length  # a window of one step that began later would hold nothing else
     starts = {
         "none": range(0, length - window + 1),
         "left": range(-window + 1, length - window + 1),
-        "right": range(0, length - 1),
-        "both": range(-window + 1, length - 1),
+        "right": range(0, end),
+        "both": range(-window + 1, end),
     }[padding]
     windows = []
     for start in starts:

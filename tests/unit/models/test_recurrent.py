@@ -90,3 +90,18 @@ def test_without_a_projection_the_output_is_the_state():
     encoder = build("gru", d_output=5)
     y, _ = encoder(torch.randn(1, 4, 3), torch.arange(4)[None])
     assert y.shape == (1, 4, encoder.d_output) == (1, 4, 5)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_run_in_full_precision_under_autocast_on_a_cpu(name, dtype):
+    """Not every CPU knows LSTMs in bfloat16; there it was an error of torch."""
+    encoder, step = build(name), torch.arange(7).expand(2, 7)
+    x = torch.randn(2, 7, 3).to(dtype)
+    exact, last = encoder(x.float(), step, encoder.init_state(2, device="cpu"))
+    with torch.autocast("cpu", torch.bfloat16):
+        got, state = encoder(x, step, encoder.init_state(2, device="cpu"))
+        alone, _ = encoder(x, step)
+    assert torch.equal(got.float(), exact)
+    assert torch.equal(alone.float(), exact)
+    assert all(torch.equal(state[part], last[part]) for part in last)

@@ -39,21 +39,22 @@ def test_hl_gauss_equals_the_integral_of_a_gaussian():
     two_hot = coder(label="hl_gauss", num_bins=64)
     edges = np.linspace(float(two_hot.bins[0]), float(two_hot.bins[-1]), 64)
     width = edges[1] - edges[0]
-    for value in VALUES.tolist():
+    for value in VALUES[1:-1].tolist():
         x = np.sign(value) * np.log1p(abs(value))
         mass = norm.cdf(edges + width / 2, x, 0.75 * width) - norm.cdf(edges - width / 2, x, 0.75 * width)
         got = two_hot.encode(torch.tensor(value, dtype=torch.float64))
         np.testing.assert_allclose(got, mass / mass.sum(), atol=1e-6)
 
 
-def test_hl_gauss_decodes_away_from_the_ends():
-    """Relative error below 1e-5 for values more than four bins from the ends."""
+def test_hl_gauss_decodes_everywhere():
+    """The mean of a cut-off Gaussian is off by up to 0.37 bins at the ends, which is made up for."""
     two_hot = coder(label="hl_gauss")
-    low, high = two_hot.centers[5].item(), two_hot.centers[-6].item()
-    values = torch.cat([torch.linspace(low, high, 301, dtype=torch.float64), VALUES[1:-1]])
-    x = symlog(values)
-    decoded = (two_hot.encode(values) * two_hot.bins).sum(-1)
-    assert ((decoded - x).abs() <= 1e-5 * x.abs().clamp(min=1.0)).all()
+    x = torch.linspace(two_hot.bins[0].item(), two_hot.bins[-1].item(), 2001, dtype=torch.float64)
+    encoded = two_hot.encode(symexp(x))
+    assert (encoded >= 0).all()
+    torch.testing.assert_close(encoded.sum(-1), torch.ones_like(x))
+    torch.testing.assert_close((encoded * two_hot.bins).sum(-1), x, atol=1e-9, rtol=0.0)
+    torch.testing.assert_close(two_hot.float().encode(symexp(x).float()).sum(-1), torch.ones(2001))
 
 
 def test_value_space_decides_the_bias_of_random_returns():
