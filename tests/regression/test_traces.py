@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import traces  # noqa: E402
 
-BEFORE_THE_MOVES = "a17e579"
+SAME_NUMBERS_SINCE = "63dcb79"
 SAMPLE = ("bc-transformer", "bc_vae-mamba", "actor_critic-gru", "multitask_online-gru")
 NAMES = [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in traces.names()]
 
@@ -22,21 +22,21 @@ def git_knows(commit):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trace_is_what_was_recorded(name):
-    """Bit for bit; on another machine than the one that recorded, the version before the moves is run beside it."""
+    """Bit for bit; on another machine than the one that recorded, the version that recorded it is run beside it."""
     kept = traces.recorded(name)
     expected = kept["trace"]
     if kept["machine"] != traces.machine():
-        if not git_knows(BEFORE_THE_MOVES):
-            pytest.skip(f"recorded on another machine, and the history does not reach back to {BEFORE_THE_MOVES}")
-        expected = traces.side_by_side(BEFORE_THE_MOVES, [name])[name]
+        if not git_knows(SAME_NUMBERS_SINCE):
+            pytest.skip(f"recorded on another machine, and the history does not reach back to {SAME_NUMBERS_SINCE}")
+        expected = traces.side_by_side(SAME_NUMBERS_SINCE, [name])[name]
     assert traces.differences(expected, traces.trace(kept["config"])) == []
 
 
 @pytest.mark.slow
 def test_another_commit_can_be_run_beside_this_one():
-    if not git_knows(BEFORE_THE_MOVES):
+    if not git_knows(SAME_NUMBERS_SINCE):
         pytest.skip("this is no clone with history")
-    other = traces.side_by_side(BEFORE_THE_MOVES, ["bc-gru"])["bc-gru"]
+    other = traces.side_by_side(SAME_NUMBERS_SINCE, ["bc-gru"])["bc-gru"]
     assert traces.differences(other, traces.trace(traces.recorded("bc-gru")["config"])) == []
 
 
