@@ -201,9 +201,11 @@ def arguments_of(row: str, variant: str, seed: int) -> list[str]:
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
     """Return a config without what does not change a result: where it is written, what is logged, threads.
 
-    Keys that have come since it was written are at their defaults.
+    Keys that have come since it was written are at their defaults; spikes were not limited before there was a key.
     """
-    kept = with_defaults(json.loads(json.dumps(config)))
+    kept = json.loads(json.dumps(config))
+    kept["algo"]["optimizer"].setdefault("spike_clip", None)
+    kept = with_defaults(kept)
     for key in ("name", "output_dir", "logging"):
         kept["experiment"].pop(key, None)
     kept["train"].pop("num_threads", None)

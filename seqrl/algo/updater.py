@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from seqrl.algo.clipping import GradientClipper, largest_updates
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.algo.losses import Losses
 from seqrl.algo.processes import make_accelerator
@@ -37,6 +38,8 @@ class TrainedAlgo(Protocol):
         """Move what follows the weights."""
 
 
+CLIPPER = "clipper"
+"""Where the optimiser's tensors have those of the clipper."""
 LossFunction = Callable[[SeqBatch], "Losses"]
 """From a processed batch to its losses; it writes no parameter and no buffer."""
 
@@ -97,9 +100,20 @@ class Updater:
         self._section = section
         self._decay_steps = section.decay_steps or steps_after_warmup(algo.config.train, section)
         self._accelerator = accelerator or make_accelerator(algo.device)
-        self._trained = [p for p in algo.nets.parameters() if p.requires_grad]
         self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
         self._rates = [group["lr"] for group in self._raw_optimizer.param_groups]
+        self._trained = {
+            name: parameters
+            for name, net in algo.nets.items()
+            if (parameters := [p for p in net.parameters() if p.requires_grad])
+        }
+        self._clipper = GradientClipper(
+            self._trained,
+            spike=section.spike_clip,
+            norm=section.grad_clip,
+            is_together=section.clip == "global",
+            decay=self._raw_optimizer.param_groups[0].get("betas", (0.9, 0.999))[1],
+        )
         self._is_fused = all(group.get("fused") for group in self._raw_optimizer.param_groups)
         self.compute_losses: LossFunction = compute_losses or algo.compute_losses
         self._module, self._optimizer = self._accelerator.prepare(
@@ -109,7 +123,6 @@ class Updater:
         self._batches: list[SeqBatch] = []
         self._bad: Tensor | None = None
         self._stats: dict[str, Tensor] = {}
-        self._net_norms: dict[str, Tensor] = {}
         self.guard = FiniteGuard(stop=on_nonfinite == "stop")
         self.num_steps = 0
 
@@ -137,11 +150,12 @@ class Updater:
         self._add(losses.stats)
         if is_last:
             self._set_learning_rate()
-            losses.metrics["optim/grad_norm"] = norm = self._clip()
+            self._accelerator.unscale_gradients()
+            losses.metrics["optim/grad_norm"] = norm = self._clipper.clip()
+            self._update(norm)
             if self._algo.wants_metrics:
                 losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)
-                losses.metrics.update(self._grad_norms(norm))
-            self._update(norm)
+                losses.metrics.update(self._metrics())
         return losses
 
     def _set_learning_rate(self) -> None:
@@ -149,31 +163,14 @@ class Updater:
         for group, rate in zip(self._raw_optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * factor
 
-    def _clip(self) -> Tensor:
-        """Clip the gradient, together or net by net, and return its norm from before."""
-        limit = float("inf") if self._section.grad_clip is None else self._section.grad_clip
-        if self._section.clip == "global":
-            norm = self._accelerator.clip_grad_norm_(self._trained, limit)
-            assert isinstance(norm, Tensor)
-            return norm.detach()
-        self._accelerator.unscale_gradients()
-        moved = {n: [p for p in net.parameters() if p.grad is not None] for n, net in self._algo.nets.items()}
-        self._net_norms = {n: nn.utils.clip_grad_norm_(ps, limit) for n, ps in moved.items() if ps}
-        total: Tensor = torch.stack(list(self._net_norms.values())).norm().detach()
-        return total
-
-    def _grad_norms(self, total: Tensor) -> dict[str, Tensor]:
-        """Return the norm of each net's gradient before clipping, given that of all together."""
-        if self._section.clip == "per_group":
-            return {f"optim/grad_norm_{name}": norm for name, norm in self._net_norms.items()}
-        clip = self._section.grad_clip
-        factor = 1.0 if clip is None else (total / clip).clamp(min=1.0)
-        norms = {}
-        for name, net in self._algo.nets.items():
-            gradients = [p.grad for p in net.parameters() if p.grad is not None]
-            if gradients:
-                norms[f"optim/grad_norm_{name}"] = torch.stack(torch._foreach_norm(gradients)).norm() * factor
-        return norms
+    def _metrics(self) -> dict[str, Tensor]:
+        """Return what tells a healthy step from a spike, for each network."""
+        found = {
+            "grad_norm": self._clipper.norms,
+            "grad_ratio": self._clipper.ratios,
+            "update": largest_updates(self._trained, self._raw_optimizer),
+        }
+        return {f"optim/{kind}_{name}": value for kind, each in found.items() for name, value in each.items()}
 
     def _update(self, norm: Tensor) -> None:
         """Step unless something is not finite, and let the algorithm follow."""
@@ -216,16 +213,23 @@ class Updater:
             for i, slot in state.items()
             for k, v in slot.items()
             if isinstance(v, Tensor)
-        }
+        } | {f"{CLIPPER}.{k}": v for k, v in self._clipper.state_tensors().items()}
 
     def load_state(self, tensors: dict[str, Tensor], num_steps: int) -> None:
         """Restore what :meth:`state_tensors` gave, and the number of steps."""
-        slots: dict[int, dict[str, Tensor]] = {}
+        slots: dict[str, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
             index, key = name.split(".", 1)
-            slots.setdefault(int(index), {})[key] = tensor
+            slots.setdefault(index, {})[key] = tensor
+        clipper = slots.pop(CLIPPER, None)
         groups = self._raw_optimizer.state_dict()["param_groups"]
-        self._raw_optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self._raw_optimizer.load_state_dict(
+            {"state": {int(i): slot for i, slot in slots.items()}, "param_groups": groups}
+        )
+        if clipper is None:  # saved before there was one
+            self._clipper.infer_state(self._raw_optimizer)
+        else:
+            self._clipper.load_state(clipper)
         self.num_steps = num_steps
 
 

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from seqrl.configs.building import build_section
 from seqrl.configs.section import Section
@@ -43,6 +43,23 @@ class BaseConfig(Section):
     collect: CollectSection = CollectSection()
     observation: ObservationSection = ObservationSection()
     algo: AlgoSection
+
+    @model_validator(mode="after")
+    def _follows_the_replay_ratio(self) -> BaseConfig:
+        ratio, collect = self.train.replay_ratio, self.collect
+        if ratio is None:
+            return self
+        if not collect.steps_per_epoch:
+            raise ValueError("train.replay_ratio is for runs that collect: set collect.steps_per_epoch")
+        steps = max(1, round(ratio * collect.steps_per_epoch * collect.num_envs))
+        given = self.train.steps_per_epoch
+        if "steps_per_epoch" in self.train.model_fields_set and given != steps:
+            raise ValueError(
+                f"train.replay_ratio {ratio} makes {steps} gradient steps per epoch, train.steps_per_epoch is {given}: "
+                "give one of the two"
+            )
+        self.train.steps_per_epoch = steps
+        return self
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole config as plain JSON values."""

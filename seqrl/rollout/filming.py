@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import time
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,21 @@ class Film:
         num_episodes: How many, spread over the rows.
         every: Draw every n-th step, besides the last one of an episode.
         max_frames: Draw no more than that.
+        max_s: Draw nothing more after so many seconds.
     """
 
     def __init__(
-        self, env: BatchedEnv, video: VideoWriter, num_episodes: int, *, every: int = 1, max_frames: int | None = None
+        self,
+        env: BatchedEnv,
+        video: VideoWriter,
+        num_episodes: int,
+        *,
+        every: int = 1,
+        max_frames: int | None = None,
+        max_s: float = math.inf,
     ) -> None:
         num = env.num_envs
+        self._ends_at = time.monotonic() + max_s
         self._env, self._video, self._every, self._max_frames = env, video, every, max_frames
         self._quota = row_quota(num_episodes, num)
         self._num_steps = 0
@@ -57,7 +68,7 @@ class Film:
         self._count(step, is_start=actions is None)
         if self._max_frames is not None and self._video.num_frames >= self._max_frames:
             return
-        if is_drawn:
+        if is_drawn and time.monotonic() < self._ends_at:
             self._draw(step)
 
     def _count(self, step: TimeStep, *, is_start: bool) -> None:
@@ -126,6 +137,7 @@ def record_episodes(
     deterministic: bool = True,
     every: int = 1,
     max_frames: int | None = None,
+    max_s: float = math.inf,
 ) -> list[Episode]:
     """Roll a policy out before the camera, and return the episodes that ended; the run's generators are not touched.
 
@@ -139,6 +151,7 @@ def record_episodes(
         deterministic: Act greedily rather than by sampling.
         every: See :class:`Film`.
         max_frames: Stop after so many.
+        max_s: Draw nothing more after so many seconds.
 
     Raises:
         EnvError: If the environment cannot be made or renders nothing.
@@ -147,7 +160,7 @@ def record_episodes(
         env = rendering_env(makers)
         try:
             num_episodes = max(num_episodes, env.num_envs)
-            film = Film(env, video, num_episodes, every=every, max_frames=max_frames)
+            film = Film(env, video, num_episodes, every=every, max_frames=max_frames, max_s=max_s)
             policy = AlgoPolicy(algo, env.num_envs, deterministic=deterministic)
             max_steps = None if max_frames is None else every * max_frames
             return evaluate_episodes(env, policy, num_episodes, seed=seed, on_step=film, max_steps=max_steps)

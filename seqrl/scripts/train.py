@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqrl.configs import BaseConfig, apply_overrides, config_factory, read_config_values
+from seqrl.configs.budget import Budget, with_budget
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
 from seqrl.scripts._script import add_reader_options, script
@@ -16,6 +17,7 @@ from seqrl.scripts._script import add_reader_options, script
 DEBUG = (
     "train.num_epochs=2",
     "train.steps_per_epoch=3",
+    "train.replay_ratio=null",
     "train.valid_batches=1",
     "experiment.logging.every_n_steps=1",
     "experiment.evaluation.episodes=4",
@@ -32,6 +34,15 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
     p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
     p.add_argument("--algo", help="algorithm, to begin from its pure defaults instead of a run file")
+    p.add_argument("--env", help="gymnasium id (env.id)")
+    p.add_argument("--memory", help="memory (algo.sequence_encoder.type)")
+    p.add_argument(
+        "--env-steps", type=count, metavar="N",
+        help="work out everything that depends on a budget of environment steps, such as 50k; what is set wins",
+    )  # fmt: skip
+    p.add_argument(
+        "--gradient-steps", type=count, metavar="N", help="the same for fixed data, by a budget of gradient steps"
+    )
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
     p.add_argument("--dataset", help="data file or store, instead of those in train.data")
     add_reader_options(p)
@@ -48,6 +59,60 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
     p.add_argument("--print-schema", action="store_true", help="print the JSON schema of the run file and stop")
     return p
+
+
+def count(text: str) -> int:
+    """Return a number such as ``50k`` or ``1.5M``.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none, or below 1.
+    """
+    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
+    try:
+        number = round(float(text if factor == 1 else text[:-1]) * factor)
+    except (ValueError, OverflowError):
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1, such as 50k or 1M, got {text!r}")
+    return number
+
+
+def _named(args: argparse.Namespace) -> list[str]:
+    """Return the overrides of --env and --memory, if they are given."""
+    named = {"env.id": args.env, "algo.sequence_encoder.type": args.memory}
+    return [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
+
+
+def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return the run file with what the budget decides, and lines that tell what that was."""
+    if args.env_steps is None and args.gradient_steps is None:
+        return values, []
+    if args.env_steps and args.gradient_steps:
+        raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
+    if args.gradient_steps and not (values.get("train") or {}).get("data"):
+        raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
+    budget = Budget(args.env_steps, args.gradient_steps, *_horizon(values, is_collecting=bool(args.env_steps)))
+    values, derived = with_budget(values, budget)
+    return values, [f"derived: {entry}" for entry in derived]
+
+
+def _horizon(values: dict[str, Any], *, is_collecting: bool) -> tuple[int | None, str]:
+    """Return the length of episodes, and how it is known."""
+    env = values.get("env") or {}
+    if is_collecting:
+        from seqrl.envs.horizon import horizon_of
+
+        env_id = env.get("id") or next((t.get("id") for t in env.get("tasks") or () if t.get("id")), None)
+        if env_id is None:
+            raise ConfigError("--env-steps needs an environment: give --env ID")
+        return horizon_of(env_id, env.get("kwargs"), plugins=values.get("plugins", ()))
+    from seqrl.data.ingest import open_store
+
+    lengths = []
+    for source in values["train"]["data"]:
+        if source.get("path"):
+            lengths += open_store(source["path"], format=source.get("format")).length.tolist()
+    return (max(lengths), "the longest of the data") if lengths else (None, "")
 
 
 def _data(args: argparse.Namespace) -> list[str]:
@@ -81,14 +146,16 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     overrides = [*(DEBUG if args.debug else ()), *args.set]
     if args.debug and (values.get("collect") or {}).get("steps_per_epoch"):
         overrides.insert(0, "collect.steps_per_epoch=64")
-    overrides = [*_data(args), *overrides]
+    overrides = [*_data(args), *_named(args), *overrides]
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     notes = [f"note: {dropped}" for dropped in apply_overrides(values, overrides)]
-    for note in notes:
-        print(note, file=sys.stderr)
     if "algo_name" not in values:
         raise ConfigError(f"{args.config}: algo_name is required, to know which algorithm's config this is")
+    values, derived = _planned(values, args)
+    notes += derived
+    for note in notes:
+        print(note, file=sys.stderr)
     return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}"), notes
 
 

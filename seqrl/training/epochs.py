@@ -11,7 +11,9 @@ from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import RunInterrupted, TrainingError
 from seqrl.core.generators import seed_everything
+from seqrl.reports.best import fall_from_best
 from seqrl.reports.console import evaluation_line
+from seqrl.reports.series import read_metrics
 from seqrl.training.callbacks import Callbacks
 from seqrl.training.checkpoints import Checkpoints, save_at_signal
 from seqrl.training.collecting import collect_until_finished, count, merged, refresh_data
@@ -75,6 +77,7 @@ class Epochs:
         self._checkpoints, self._callbacks, self._ending = checkpoints, callbacks, ending
         self._run_log, self._hooks = run_log, hooks
         self._publisher: Publisher | None = None
+        self._num_dropped = 0
 
     def run(self) -> None:
         """Learn or collect until the run ends; after a signal, save first.
@@ -122,14 +125,28 @@ class Epochs:
             logger.info("stopped after epoch %d: %s", progress.epoch, ending.reason)
         if config.train.steps_per_epoch and not parts.num_steps and ending.reason is None:
             self._run_log.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
+        self._tell_what_was_dropped()
         self._report()
         if self._publisher is not None:
             self._publisher.finish()
 
     def _report(self) -> None:
-        if self._parts.processes.is_main and self._config.experiment.report.enabled:
+        if not self._parts.processes.is_main:
+            return
+        if text := fall_from_best(read_metrics(self._parts.folder.metrics), self._config.experiment.save.best):
+            self._run_log.warn(text)
+        if self._config.experiment.report.enabled:
+            logger.info("writing the report, with %d episodes", self._config.experiment.report.animation_episodes)
             file = write_run_report(self._config, self._parts, self._progress, self._run_log)
             logger.info("report: %s", file)
+
+    def _tell_what_was_dropped(self) -> None:
+        if self._num_dropped and self._parts.num_steps and self._parts.processes.is_main:
+            self._run_log.warn(
+                f"{self._num_dropped} planned gradient steps were not taken, as the replay had too little: only whole "
+                "episodes are stored, or pieces of collect.trajectory_steps; collect.replay.min_transitions is "
+                f"{self._config.collect.replay.min_transitions}"
+            )
 
     def run_epoch(self, epoch: int) -> None:
         """Collect, learn, evaluate, save and publish: the same path in every epoch."""
@@ -142,8 +159,11 @@ class Epochs:
             count(collected, progress, self._run_log.warn, f"epoch {epoch + 1}: ")
         is_ready = refresh_data(config, parts, progress, self._ending, epoch)
         learned = None
-        if is_ready and epoch >= config.train.start_epoch and config.train.steps_per_epoch:
-            learned = self._learn_epoch(epoch)
+        if epoch >= config.train.start_epoch and config.train.steps_per_epoch:
+            if is_ready:
+                learned = self._learn_epoch(epoch)
+            else:
+                self._num_dropped += config.train.steps_per_epoch
         progress.end_epoch()
         numbers = epoch_metrics(parts, collected, learned, time.perf_counter() - begin)
         self._hooks.log(numbers, parts.num_steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def record_evaluation(
     run_log: RunLog,
     every: int = 1,
     max_frames: int = 400,
+    max_s: float = math.inf,
 ) -> list[Episode] | None:
     """Film the first episodes of an epoch's evaluation, and return them; None, after a warning, if that fails.
 
@@ -91,6 +93,7 @@ def record_evaluation(
                 deterministic=config.experiment.evaluation.deterministic,
                 every=every,
                 max_frames=max_frames,
+                max_s=max_s,
             )
     except Exception as error:
         text = f"no video: {type(error).__name__}: {error}"

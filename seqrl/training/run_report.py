@@ -14,6 +14,9 @@ from seqrl.training.progress import Progress
 from seqrl.training.rendering import record_evaluation
 from seqrl.training.run_log import RunLog
 
+FILM_S = 5.0
+"""Longest time that the page's animation is drawn."""
+
 
 def write_run_report(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> Path:
     """Write ``report.html`` and the animation of a run that has ended; return the page's path."""
@@ -63,7 +66,7 @@ def _animation(config: BaseConfig, parts: Parts, progress: Progress, run_log: Ru
         return None, ""
     file = parts.folder.path / "videos" / "evaluation.gif"
     episodes = record_evaluation(
-        config, parts, progress.epoch, file, num_episodes, section.rendering.fps, run_log=run_log
+        config, parts, progress.epoch, file, num_episodes, section.rendering.fps, run_log=run_log, max_s=FILM_S
     )
     if episodes is None:
         return None, ""

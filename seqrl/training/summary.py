@@ -10,6 +10,7 @@ from seqrl.reports.console import format_count, format_duration, format_megabyte
 from seqrl.training.collector import CollectStats
 from seqrl.training.learner import LearnStats, Prediction, predict_cost
 from seqrl.training.parts import Parts
+from seqrl.training.plan_warnings import plan_warnings
 from seqrl.training.sources import budget_of, predicted_replay_bytes
 from seqrl.training.world import Warn
 
@@ -18,8 +19,13 @@ logger = logging.getLogger(__name__)
 
 def log_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> None:
     """Say in the main process what is about to happen."""
-    if parts.processes.is_main:
-        logger.info("%s", start_summary(config, parts, epoch, warn))
+    if not parts.processes.is_main:
+        return
+    logger.info("%s", start_summary(config, parts, epoch, warn))
+    if epoch == 0:
+        steps = env_steps_planned(config, parts, epoch) // max(config.collect.num_envs * parts.processes.number, 1)
+        for text in plan_warnings(config, parts.world.train_tasks, gradient_steps_planned(config, epoch), steps):
+            warn(text)
 
 
 def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> str:

@@ -42,6 +42,11 @@ class OptimizerSection(Section):
     clip: Literal["global", "per_group"] = Field(
         "global", description="Clip the gradient of all networks together, or that of each network alone."
     )
+    spike_clip: PositiveFloat | None = Field(
+        3.0,
+        description="Largest norm of one parameter's gradient, in multiples of its root mean square so far; null turns "
+        "it off, and rare large gradients may erase what was learned.",
+    )
     rates: dict[str, PositiveFloat] = Field(
         {}, description="Network (trunk, actor, critic, ...) -> factor of its learning rate; those not named have 1."
     )

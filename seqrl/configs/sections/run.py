@@ -248,6 +248,11 @@ class TrainSection(Section):
     batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
     num_epochs: NonNegativeInt = Field(100, description="Epochs; 0 evaluates only.")
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
+    replay_ratio: PositiveFloat | None = Field(
+        None,
+        description="Gradient steps per environment step, of all environments together; sets steps_per_epoch. null "
+        "takes steps_per_epoch.",
+    )
     start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
     init_from: str | None = Field(None, description="Checkpoint whose weights the run begins with.")

@@ -1,0 +1,213 @@
+"""Run files from a budget: whatever depends on how long a run may be is worked out, and told with its reason.
+
+Keys that are given win. What comes out is an ordinary run file, so a resumed run does not work anything out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seqrl.configs.base_config import CONFIGS
+from seqrl.core.errors import ConfigError
+
+EPOCHS = 40
+EVALUATIONS = 10
+NUM_ENVS = 12
+REPLAY_RATIO = 0.15
+TOKENS = 1536
+GAMMA = 0.98
+MIN_WINDOW, MAX_WINDOW = 16, 128
+MEMORY_SIZES: dict[str, dict[str, int]] = {
+    "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
+    "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
+    "transformer": {"d_model": 128, "num_heads": 4, "d_ff": 256, "num_layers": 2},
+    "mamba": {"d_model": 128, "num_layers": 2},
+    "feedforward": {"d_model": 128, "d_ff": 256, "num_layers": 1},
+}
+"""Sizes that a CPU trains in minutes; the classes' own defaults are for a GPU and long runs."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may cost, and what it takes place in.
+
+    Attributes:
+        env_steps: Steps of all training environments together; None where nothing is collected.
+        gradient_steps: Of a run from fixed data; None where it collects.
+        horizon: Steps of the longest episode, as far as known.
+        horizon_source: How that is known.
+    """
+
+    env_steps: int | None = None
+    gradient_steps: int | None = None
+    horizon: int | None = None
+    horizon_source: str = ""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """One key that was worked out.
+
+    Attributes:
+        key: Dotted.
+        value: JSON.
+        reason: What it was worked out from.
+    """
+
+    key: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value}  ({self.reason})"
+
+
+def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, Any], list[Derived]]:
+    """Return a run file in which everything that depends on a budget is set, and what was set.
+
+    Args:
+        values: Nested dict; its keys stay as they are. ``algo_name`` has to be there.
+        budget: Of the run.
+
+    Raises:
+        ConfigError: If the budget is too small to plan with, or is not one of the two.
+        RegistryError: If the algorithm is unknown.
+    """
+    if (budget.env_steps is None) == (budget.gradient_steps is None):
+        raise ConfigError("a budget is in environment steps (a run that collects) or in gradient steps (fixed data)")
+    out = _copied(values)
+    section = CONFIGS.get(str(out["algo_name"])).model_fields["algo"].annotation
+    known = set(getattr(section, "model_fields", {}))
+    proposals = _shared(out, budget) + (_online(out, budget) if budget.env_steps else _offline(out, budget))
+    done = []
+    for proposal in proposals:
+        path = proposal.key.split(".")
+        if path[0] == "algo" and path[1] not in known:
+            continue
+        if _set(out, path, proposal.value):
+            done.append(proposal)
+    return out, done
+
+
+def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+    """Return what both kinds of run have: the window, the batch, the memory's sizes, and when to look and save."""
+    window, why = MAX_WINDOW, "the most, as the length of episodes is not known"
+    if budget.horizon is not None:
+        window = min(max(budget.horizon, MIN_WINDOW), MAX_WINDOW)
+        why = f"episodes of up to {budget.horizon} steps, {budget.horizon_source}"
+    window = _get(values, "train.window_steps", window)
+    memory = _get(values, "algo.sequence_encoder.type", "transformer")
+    sizes = MEMORY_SIZES.get(memory, {})
+    small = "sizes that a CPU trains in minutes"
+    return [
+        Derived("train.window_steps", window, why),
+        Derived("train.batch_size", max(8, min(64, TOKENS // window)), f"about {TOKENS} steps in windows of {window}"),
+        Derived("train.sample_by", "transition", "every step counts alike"),
+        Derived("train.window_padding", "both", "so do the first and the last of an episode"),
+        Derived("train.num_epochs", EPOCHS, "fixed"),
+        Derived("experiment.evaluation.every_n_epochs", EPOCHS // EVALUATIONS, f"{EVALUATIONS} evaluations"),
+        Derived("experiment.evaluation.episodes", 100, "fixed"),
+        Derived("observation.timestep_encoder.d_hidden", 128, small),
+        Derived("observation.timestep_encoder.d_output", 128, small),
+        Derived("algo.sequence_encoder.type", memory, "the default memory"),
+        *(Derived(f"algo.sequence_encoder.{key}", size, small) for key, size in sizes.items()),
+        Derived("algo.actor.d_hidden", 128, small),
+        Derived("algo.critic.d_hidden", 128, small),
+    ]
+
+
+def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+    total = budget.env_steps or 0
+    num_envs = _get(values, "collect.num_envs", max(1, min(NUM_ENVS, total // 1000)))
+    epochs = _get(values, "train.num_epochs", EPOCHS)
+    per_epoch = _get(values, "collect.steps_per_epoch", max(1, total // (epochs * num_envs)))
+    if total < epochs:
+        raise ConfigError(f"{total} environment steps are too few for {epochs} epochs; take more, or fewer epochs")
+    ratio = _get(values, "train.replay_ratio", None)
+    updates = _get(values, "train.steps_per_epoch", None)
+    if updates is None or ratio is not None:
+        ratio = ratio or REPLAY_RATIO
+        updates = max(1, round(ratio * per_epoch * num_envs))
+    anneal = max(1, round(0.5 * total / num_envs))
+    rollouts = f"{total} steps in {num_envs} environments"
+    out = [
+        Derived("collect.num_envs", num_envs, f"{NUM_ENVS}, or a thousand steps each"),
+        Derived("collect.steps_per_epoch", per_epoch, f"{total} steps / {epochs} epochs / {num_envs} environments"),
+        Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
+    ]
+    if ratio is not None:
+        out.append(Derived("train.replay_ratio", ratio, "gradient steps per environment step"))
+    kind = _get(values, "collect.exploration.type", "epsilon_greedy")
+    if kind in ("epsilon_greedy", "bilevel"):
+        out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
+    window = _get(values, "train.window_steps", min(max(budget.horizon or MAX_WINDOW, MIN_WINDOW), MAX_WINDOW))
+    pieces = max(2 * window, per_epoch)
+    if budget.horizon is None or budget.horizon > pieces:
+        out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
+    return [*out, *_optimizer(updates * epochs), *_values(values)]
+
+
+def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+    total = budget.gradient_steps or 0
+    epochs = _get(values, "train.num_epochs", EPOCHS)
+    if total < epochs:
+        raise ConfigError(f"{total} gradient steps are too few for {epochs} epochs; take more, or fewer epochs")
+    steps = Derived("train.steps_per_epoch", total // epochs, f"{total} gradient steps / {epochs} epochs")
+    return [steps, *_optimizer(total)]
+
+
+def _optimizer(updates: int) -> list[Derived]:
+    of_run = f"of {updates} gradient steps"
+    tau = min(max(50 / updates, 0.003), 0.02)
+    return [
+        Derived("algo.optimizer.learning_rate", 5e-4, "for small networks"),
+        Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
+        Derived("algo.optimizer.schedule", "cosine", "so that the end is quiet"),
+        Derived("algo.optimizer.final_factor", 0.1, "so that a longer run still learns"),
+        Derived("algo.tau", round(tau, 4), f"targets follow within a fiftieth {of_run}"),
+    ]
+
+
+def _values(values: Mapping[str, Any]) -> list[Derived]:
+    """Return what learning from few environment steps asks of critics."""
+    few = "few environment steps"
+    gamma = _get(values, "algo.gamma", GAMMA)
+    return [
+        Derived("algo.critic.num_critics", 2, few),
+        Derived("algo.critic.norm", "layer", "values stay in bounds"),
+        Derived("algo.gamma", gamma, few),
+        Derived(
+            "algo.extra_gammas",
+            [0.9] if gamma > 0.9 else [],
+            "a shorter view, which is learned sooner, helps the memory",
+        ),
+        Derived("algo.critic_loss_weight", 1.0, few),
+    ]
+
+
+# ---------------------------------------------------------------------------------------- nested dicts
+def _copied(values: Any) -> Any:
+    return {k: _copied(v) for k, v in values.items()} if isinstance(values, Mapping) else values
+
+
+def _get(values: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Return what is given at a dotted key, else the default."""
+    node: Any = values
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return default
+        node = node[part]
+    return node
+
+
+def _set(values: dict[str, Any], path: list[str], value: Any) -> bool:
+    """Set what is not given yet, and tell whether it was."""
+    node = values
+    for part in path[:-1]:
+        node = node.setdefault(part, {})
+    if path[-1] in node:
+        return False
+    node[path[-1]] = value
+    return True

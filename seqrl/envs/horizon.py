@@ -1,0 +1,40 @@
+"""How long the episodes of an environment are, before anything is planned by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqrl.core.seeding import integer_seed
+from seqrl.envs.make import env_maker
+
+NUM_EPISODES = 3
+MAX_STEPS = 500
+
+
+def horizon_of(env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()) -> tuple[int, str]:
+    """Return the steps of an environment's longest episodes, and how that is known.
+
+    It is the time limit of the registered environment, or else the longest of three episodes of random actions, each of
+    which is left after 500 steps.
+
+    Raises:
+        EnvError: If the environment cannot be made.
+    """
+    env = env_maker(env_id, kwargs, plugins=plugins)()
+    try:
+        limit = env.spec.max_episode_steps if env.spec is not None else None
+        if limit is not None:
+            return limit, "its time limit"
+        env.action_space.seed(integer_seed(0, "horizon"))
+        longest = 0
+        for episode in range(NUM_EPISODES):
+            env.reset(seed=episode)
+            steps, is_over = 0, False
+            while not is_over and steps < MAX_STEPS:
+                _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+                steps, is_over = steps + 1, terminated or truncated
+            longest = max(longest, steps)
+        return longest, f"the longest of {NUM_EPISODES} with random actions"
+    finally:
+        env.close()

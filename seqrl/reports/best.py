@@ -1,0 +1,41 @@
+"""Whether a run ended worse than it was on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MEASURES = ("success", "return")
+
+
+def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> str | None:
+    """Return what to tell of a run whose last evaluation is below its best one by more than their intervals.
+
+    Success decides where it is reported, else the return. Where an evaluation has no interval, as with few episodes,
+    its value stands for both ends.
+
+    Args:
+        rows: Lines of ``metrics.jsonl``.
+        kept: Measures whose best checkpoint is kept (``experiment.save.best``).
+
+    Returns:
+        A sentence with both evaluations and the checkpoint to deploy; None if the run held what it had.
+    """
+    for measure in MEASURES:
+        key = f"eval/{measure}_mean"
+        found = [row for row in rows if row.get(key) is not None]
+        if not found:
+            continue
+        best, last = max(found, key=lambda row: float(row[key])), found[-1]
+        if best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
+            return None
+        advice = (
+            f"deploy checkpoints/best_{measure}"
+            if measure in kept
+            else f"no checkpoint of it was kept: add {measure!r} to experiment.save.best"
+        )
+        return (
+            f"the run ended below its best evaluation: {measure} {last[key]:.4g} in the end, {best[key]:.4g} after "
+            f"epoch {best.get('progress/epoch', 0):.0f}; {advice}"
+        )
+    return None

@@ -1,0 +1,64 @@
+"""What is likely to go wrong with a plan, told before it costs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gymnasium as gym
+
+from seqrl.configs import BaseConfig
+from seqrl.configs.sections.agent import ValueSection
+from seqrl.configs.sections.exploration import BilevelSection, EpsilonGreedySection
+from seqrl.rollout.environments import Task
+
+WAITS_ABOVE = 0.99
+FEWEST_STEPS = 200
+"""Of shorter runs nobody expects a policy."""
+
+
+def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int, steps_per_env: int) -> list[str]:
+    """Return one sentence for each thing that looks wrong in a run that begins.
+
+    Args:
+        config: The run file.
+        tasks: Environments to collect in.
+        gradient_steps: Of the whole run.
+        steps_per_env: Steps of each training environment in the whole run; 0 where nothing is collected.
+    """
+    found = []
+    optimizer, collect = config.algo.optimizer, config.collect
+    if gradient_steps >= FEWEST_STEPS and optimizer.warmup_steps > gradient_steps / 10:
+        found.append(
+            f"the learning rate warms up for {optimizer.warmup_steps} of {gradient_steps} gradient steps; a twentieth "
+            f"is usual: algo.optimizer.warmup_steps={max(1, gradient_steps // 20)}"
+        )
+    if not steps_per_env:
+        return found
+    exploration = collect.exploration
+    if isinstance(exploration, EpsilonGreedySection | BilevelSection) and exploration.anneal_steps > 2 * steps_per_env:
+        share = steps_per_env / exploration.anneal_steps
+        end = exploration.start + (exploration.end - exploration.start) * share
+        found.append(
+            f"exploration hardly falls: from {exploration.start:.3g} to {end:.3g} in {steps_per_env} steps of each "
+            f"environment; half of them is usual: collect.exploration.anneal_steps={max(1, steps_per_env // 2)}"
+        )
+    limit = _time_limit(tasks)
+    if limit is not None and collect.trajectory_steps is None and limit > collect.steps_per_epoch:
+        found.append(
+            f"episodes may take {limit} steps and are stored when they end, and an epoch has "
+            f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
+            f"collect.trajectory_steps={2 * config.train.window_steps} stores pieces as they come"
+        )
+    if limit is not None and isinstance(config.algo, ValueSection) and config.algo.gamma > WAITS_ABOVE:
+        found.append(
+            f"algo.gamma is {config.algo.gamma} and episodes end by a time limit, after which values go on: where "
+            "waiting costs nothing, it is nearly as good as finishing; set algo.gamma to 0.99 or less if it waits"
+        )
+    return found
+
+
+def _time_limit(tasks: Sequence[Task]) -> int | None:
+    """Return the longest time limit of environments that are registered with one."""
+    specs = [gym.registry.get(task.env_id) for task in tasks]
+    limits = [spec.max_episode_steps for spec in specs if spec is not None and spec.max_episode_steps is not None]
+    return max(limits, default=None)

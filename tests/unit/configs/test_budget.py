@@ -1,0 +1,110 @@
+"""A budget sets whatever depends on it, explicit keys win, and what comes out is an ordinary run file."""
+
+import json
+
+import pytest
+
+from seqrl.configs import config_factory, get_all_registered_configs
+from seqrl.configs.budget import MAX_WINDOW, Budget, with_budget
+from seqrl.core.errors import ConfigError
+from seqrl.envs.horizon import horizon_of
+from seqrl.scripts import train
+
+
+def planned(values=None, **budget):
+    values, derived = with_budget({"algo_name": "actor_critic", **(values or {})}, Budget(**budget))
+    return config_factory(values["algo_name"], values), {entry.key: entry for entry in derived}
+
+
+@pytest.mark.parametrize("algo", sorted(get_all_registered_configs()))
+@pytest.mark.parametrize("steps", [1_000, 60_000, 2_000_000])
+def test_every_algorithm_has_a_plan_that_spends_the_budget(algo, steps):
+    config, derived = planned({"algo_name": algo}, env_steps=steps, horizon=50)
+    spent = config.train.num_epochs * config.collect.steps_per_epoch * config.collect.num_envs
+    assert 0.9 * steps < spent <= steps
+    updates = config.train.num_epochs * config.train.steps_per_epoch
+    assert updates == pytest.approx(0.15 * spent, rel=0.1)
+    assert config.algo.optimizer.warmup_steps <= max(1, updates / 10)
+    assert config.collect.exploration.anneal_steps * config.collect.num_envs == pytest.approx(steps / 2, rel=0.02)
+    assert all(entry.reason for entry in derived.values())
+    offline, _ = planned({"algo_name": algo}, gradient_steps=steps, horizon=50)
+    assert offline.train.num_epochs * offline.train.steps_per_epoch == pytest.approx(steps, rel=0.05)
+    assert offline.collect.steps_per_epoch == 0
+
+
+def test_what_is_given_stays_and_what_hangs_on_it_follows():
+    given = {
+        "train": {"num_epochs": 10, "window_steps": 20, "replay_ratio": 0.5},
+        "collect": {"num_envs": 4, "exploration": {"type": "none"}},
+        "algo": {"gamma": 0.5, "sequence_encoder": {"type": "gru", "d_hidden": 16}},
+    }
+    before = json.dumps(given)
+    config, derived = planned(given, env_steps=8_000, horizon=50)
+    assert (config.train.num_epochs, config.collect.num_envs, config.collect.steps_per_epoch) == (10, 4, 200)
+    assert config.train.steps_per_epoch == 400
+    assert config.train.batch_size == 64
+    assert (config.algo.gamma, config.algo.sequence_encoder.d_hidden) == (0.5, 16)
+    assert not derived.keys() & {"algo.gamma", "train.num_epochs", "algo.sequence_encoder.d_hidden"}
+    assert json.dumps(given) == before
+
+
+@pytest.mark.parametrize(
+    ("horizon", "window", "pieces"), [(10, 16, None), (50, 50, None), (None, 128, 256), (5_000, 128, 256)]
+)
+def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, window, pieces):
+    config, _ = planned(env_steps=20_000, horizon=horizon)
+    assert config.train.window_steps == window <= MAX_WINDOW
+    assert config.collect.trajectory_steps == pieces
+    assert 500 < config.train.batch_size * window < 2_000
+
+
+def test_a_budget_that_cannot_be_planned_with_is_refused():
+    for budget in ({}, {"env_steps": 5, "gradient_steps": 5}, {"env_steps": 5}, {"gradient_steps": 5}):
+        with pytest.raises(ConfigError):
+            planned(**budget)
+
+
+def test_the_replay_ratio_sets_the_gradient_steps():
+    collect = {"steps_per_epoch": 100, "num_envs": 3}
+    config = config_factory("actor_critic", {"train": {"replay_ratio": 0.1}, "collect": collect})
+    assert config.train.steps_per_epoch == 30
+    assert config_factory("actor_critic", config.to_json()) == config
+    with pytest.raises(ConfigError, match="give one of the two"):
+        config_factory("actor_critic", {"train": {"replay_ratio": 0.1, "steps_per_epoch": 31}, "collect": collect})
+    with pytest.raises(ConfigError, match="runs that collect"):
+        config_factory("bc", {"train": {"replay_ratio": 0.1}})
+
+
+def test_the_length_of_episodes_is_the_time_limit_or_seen():
+    assert horizon_of("CartPole-v1") == (500, "its time limit")
+    steps, source = horizon_of("seqrl/TMazePassive-v0", {"corridor_length": 20})
+    assert (steps, "random" in source) == (21, True)
+
+
+def test_the_command_line_plans_and_tells(capsys):
+    words = ["--algo", "actor_critic", "--env", "seqrl/TMazePassive-v0", "--memory", "gru", "--env-steps", "12k"]
+    assert train.main([*words, "--set", "algo.gamma=0.9", "--print-config"]) == 0
+    out, err = capsys.readouterr()
+    config = json.loads(out)
+    assert config["env"]["id"] == "seqrl/TMazePassive-v0"
+    assert config["algo"]["gamma"] == 0.9
+    assert "train.window_steps = 51  (episodes of up to 51 steps, the longest of 3 with random actions)" in err
+    assert "algo.gamma =" not in err
+    assert train.resolve_config(train.parser().parse_args([*words, "--debug"]))[0].train.steps_per_epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env-steps", "many"], "must be a number of at least 1, such as 50k"),
+        (["--env-steps", "5k"], "--env-steps needs an environment: give --env ID"),
+        (["--gradient-steps", "5k"], "--gradient-steps is for fixed data: give --dataset"),
+        (["--env-steps", "5k", "--gradient-steps", "5k"], "not both"),
+        (["--env-steps", "10", "--env", "CartPole-v1"], "10 environment steps are too few"),
+    ],
+)
+def test_the_command_line_says_what_is_missing(words, message, capsys):
+    with pytest.raises(SystemExit) as end:  # argparse ends by itself
+        raise SystemExit(train.main(["--algo", "actor_critic", *words]))
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err

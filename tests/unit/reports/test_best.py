@@ -1,0 +1,40 @@
+"""A run that ended worse than it was says so, and names the checkpoint to deploy."""
+
+import pytest
+
+from seqrl.reports.best import fall_from_best
+
+
+def row(epoch, value, half=None, measure="success"):
+    key = f"eval/{measure}_mean"
+    ends = {} if half is None else {f"{key}_low": value - half, f"{key}_high": value + half}
+    return {"progress/epoch": float(epoch), key: value, **ends}
+
+
+def test_a_fall_beyond_both_intervals_is_told_with_the_checkpoint():
+    rows = [row(1, 0.2, 0.1), row(2, 0.95, 0.05), {"loss/total": 1.0}, row(3, 0.5, 0.1)]
+    text = fall_from_best(rows, ["success"])
+    assert "success 0.5 in the end, 0.95 after epoch 2" in text
+    assert text.endswith("deploy checkpoints/best_success")
+    assert "add 'success' to experiment.save.best" in fall_from_best(rows, [])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"loss/total": 1.0}],
+        [row(1, 0.5, 0.1)],
+        [row(1, 0.9, 0.1), row(2, 0.75, 0.1)],  # the intervals touch
+        [row(1, 5.0, 1.0, "return"), row(2, 9.0, 1.0, "return")],
+        [{**row(1, 0.9, 0.01), **row(1, 9.0, 0.1, "return")}, {**row(2, 0.9, 0.01), **row(2, 1.0, 0.1, "return")}],
+    ],
+)
+def test_nothing_is_told_where_nothing_was_lost(rows):
+    assert fall_from_best(rows, ["success", "return"]) is None
+
+
+def test_values_without_an_interval_stand_for_themselves():
+    assert "return 1 in the end, 2 after epoch 1" in fall_from_best(
+        [row(1, 2.0, measure="return"), row(2, 1.0, measure="return")], ["return"]
+    )

@@ -1,0 +1,47 @@
+"""What looks wrong in a plan is said before it costs anything, with the key to set."""
+
+import pytest
+
+from seqrl.configs import config_factory
+from seqrl.rollout.environments import Task
+from seqrl.training.plan_warnings import plan_warnings
+
+GOOD = {
+    "collect": {"steps_per_epoch": 500, "exploration": {"anneal_steps": 5_000}},
+    "algo": {"optimizer": {"warmup_steps": 100}, "gamma": 0.99, "extra_gammas": []},
+}
+
+
+def warnings_of(*changes, env="CartPole-v1", gradient_steps=2_000, steps_per_env=10_000):
+    config = config_factory("actor_critic", GOOD)
+    for path, value in changes:
+        *where, last = path.split(".")
+        section = config
+        for name in where:
+            section = getattr(section, name)
+        setattr(section, last, value)
+    return plan_warnings(config, [Task(env, {})], gradient_steps, steps_per_env)
+
+
+def test_a_good_plan_has_no_warning():
+    assert warnings_of() == []
+    assert plan_warnings(config_factory("bc", {}), [], 50_000, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("collect.exploration.anneal_steps", 1_000_000), ["from 1 to 0.99", "anneal_steps=5000"]),
+        (("algo.optimizer.warmup_steps", 500), ["500 of 2000 gradient steps", "warmup_steps=100"]),
+        (("collect.steps_per_epoch", 100), ["episodes may take 500 steps", "an epoch has 100", "trajectory_steps=256"]),
+        (("algo.gamma", 0.999), ["algo.gamma is 0.999", "time limit"]),
+    ],
+)
+def test_what_looks_wrong_is_told(change, told):
+    (text,) = warnings_of(change)
+    assert all(part in text for part in told), text
+
+
+def test_pieces_and_environments_without_a_limit_need_no_warning():
+    assert warnings_of(("collect.steps_per_epoch", 100), ("collect.trajectory_steps", 200)) == []
+    assert warnings_of(("algo.gamma", 0.999), env="seqrl/TMazePassive-v0") == []
