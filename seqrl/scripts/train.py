@@ -96,6 +96,15 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
     return values, [f"derived: {entry}" for entry in derived]
 
 
+def _in_short(derived: Sequence[str]) -> list[str]:
+    """Return one line on what was worked out; the run's log.txt has all of it with the reasons."""
+    if not derived:
+        return []
+    return [
+        f"note: the budget sets {len(derived)} keys; --print-config shows them with their reasons, and log.txt does"
+    ]
+
+
 def _horizon(values: dict[str, Any], *, is_collecting: bool) -> tuple[int | None, str]:
     """Return the length of episodes, and how it is known."""
     env = values.get("env") or {}
@@ -149,13 +158,13 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     overrides = [*_data(args), *_named(args), *overrides]
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
-    notes = [f"note: {dropped}" for dropped in apply_overrides(values, overrides)]
+    dropped = [f"note: {text}" for text in apply_overrides(values, overrides)]
     if "algo_name" not in values:
         raise ConfigError(f"{args.config}: algo_name is required, to know which algorithm's config this is")
     values, derived = _planned(values, args)
-    notes += derived
-    for note in notes:
-        print(note, file=sys.stderr)
+    for line in [*dropped, *(derived if args.print_config else _in_short(derived))]:
+        print(line, file=sys.stderr)
+    notes = [*dropped, *derived]
     return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}"), notes
 
 

@@ -141,7 +141,7 @@ class Epochs:
             logger.info("report: %s", file)
 
     def _tell_what_was_dropped(self) -> None:
-        if self._num_dropped and self._parts.num_steps and self._parts.processes.is_main:
+        if self._num_dropped > self._parts.num_steps / 10 and self._parts.num_steps and self._parts.processes.is_main:
             self._run_log.warn(
                 f"{self._num_dropped} planned gradient steps were not taken, as the replay had too little: only whole "
                 "episodes are stored, or pieces of collect.trajectory_steps; collect.replay.min_transitions is "

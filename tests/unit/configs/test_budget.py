@@ -90,7 +90,10 @@ def test_the_command_line_plans_and_tells(capsys):
     assert config["algo"]["gamma"] == 0.9
     assert "train.window_steps = 51  (episodes of up to 51 steps, the longest of 3 with random actions)" in err
     assert "algo.gamma =" not in err
-    assert train.resolve_config(train.parser().parse_args([*words, "--debug"]))[0].train.steps_per_epoch == 3
+    config, notes = train.resolve_config(train.parser().parse_args([*words, "--debug"]))
+    assert config.train.steps_per_epoch == 3
+    assert any(note.startswith("derived: train.window_steps = 51") for note in notes)
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
