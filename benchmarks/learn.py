@@ -2,11 +2,13 @@
 
 python benchmarks/learn.py                      # whatever has no result yet; may be stopped and started again
 python benchmarks/learn.py --rows lake key_door # some rows
+python benchmarks/learn.py --defaults           # the rows of one setting for all: environment, memory and budget only
 python benchmarks/learn.py --table              # only write the tables from the results that are there
 
-A row is a run file under ``benchmarks/learning/``; its variants (another agent, a control without a memory) are what
-``--set`` changes about it. A run takes one core and at most ten minutes. Its result is written to
-``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
+A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
+(another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
+minutes. Its result is written to ``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and
+``seqrl probe``, lies in ``runs/learning``.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ class Row:
         main: Name of the run file as it stands.
         variants: Name -> what ``--set`` changes; ``no memory`` is the control.
         metric: Its last value is a run's result.
+        planned: What is passed to ``seqrl train`` instead of a run file; the memory is ``main``.
+        ends: What random play and the tuned row, or a planner, reach.
     """
 
     task: str
@@ -68,6 +72,8 @@ class Row:
     main: str
     variants: Variants = field(default_factory=dict)
     metric: str = RETURN
+    planned: tuple[str, ...] = ()
+    ends: tuple[float, float] = (0.0, 1.0)
 
 
 def multitask(
@@ -179,12 +185,99 @@ ROWS = {
 }
 
 
+BALANCED = ("--set", 'env.eval_kwargs={"balanced_goals": true}')
+FEEDFORWARD = ("algo.sequence_encoder.type=feedforward",)
+
+
+def default(
+    task: str,
+    env: str,
+    budget: int,
+    ends: tuple[float, float],
+    *settings: str,
+    memory: str = "gru",
+    metric: str = RETURN,
+    needs_memory: bool = True,
+) -> Row:
+    """Return a row that names nothing but an environment, a memory and a budget.
+
+    Args:
+        task: Name in the table.
+        env: Id.
+        budget: Environment steps.
+        ends: What random play (100 episodes) and the tuned row or the best known policy reach.
+        settings: Of the environment.
+        memory: Name.
+        metric: Of the evaluation.
+        needs_memory: Whether there is a control without one.
+    """
+    planned = ("--algo", "actor_critic", "--env", env, "--memory", memory, "--env-steps", str(budget), *settings)
+    control = {"no memory": FEEDFORWARD} if needs_memory else {}
+    return Row(task, "", budget, memory, control, metric, planned, ends)
+
+
+DEFAULT_ROWS = {
+    f"defaults/{name}": row
+    for name, row in {
+        "repeat_first": default("POPGym RepeatFirstEasy", "popgym-RepeatFirstEasy-v0", 6_000, (-0.49, 1.0)),
+        "repeat_previous": default("POPGym RepeatPreviousEasy", "popgym-RepeatPreviousEasy-v0", 8_000, (-0.51, 1.0)),
+        "repeat_previous_transformer": default(
+            "POPGym RepeatPreviousEasy", "popgym-RepeatPreviousEasy-v0", 30_000, (-0.51, 1.0), memory="transformer"
+        ),
+        "repeat_previous_mamba": default(
+            "POPGym RepeatPreviousEasy", "popgym-RepeatPreviousEasy-v0", 30_000, (-0.51, 1.0), memory="mamba"
+        ),
+        "repeat_previous_medium": default(
+            "POPGym RepeatPreviousMedium", "popgym-RepeatPreviousMedium-v0", 50_000, (-0.51, 1.0)
+        ),
+        "tmaze_20": default(
+            "T-Maze, corridor of 20", "seqrl/TMazePassive-v0", 12_000, (0.0, 1.0),
+            "--set", "env.kwargs.corridor_length=20", *BALANCED, metric=SUCCESS,
+        ),
+        "tmaze_50": default(
+            "T-Maze, corridor of 50", "seqrl/TMazePassive-v0", 30_000, (0.0, 1.0),
+            "--set", "env.kwargs.corridor_length=50", *BALANCED, metric=SUCCESS,
+        ),
+        "lake": default(
+            "MetaFrozenLake 3x3, 5 attempts", "seqrl/MetaFrozenLake-v0", 25_000, (0.88, 4.24),
+            "--set", 'env.kwargs={"size": 3, "attempts": 5}',
+        ),
+        "key_door": default(
+            "DarkKeyDoor 4x4, horizon 100", "seqrl/DarkKeyDoor-v0", 25_000, (3.82, 10.54),
+            "--set", 'env.kwargs={"size": 4, "horizon": 100}',
+        ),
+        "bandit": default(
+            "Bandit, 6 arms, 100 pulls", "seqrl/Bandit-v0", 15_000, (49.9, 76.0), "--set", "env.kwargs.num_arms=6"
+        ),
+        "position_cartpole": default(
+            "POPGym PositionOnlyCartPoleEasy", "popgym-PositionOnlyCartPoleEasy-v0", 64_000, (0.12, 0.84)
+        ),
+        "memory_s5": default("MiniGrid-MemoryS5", "MiniGrid-MemoryS5-v0", 40_000, (0.35, 0.95)),
+        "maze": default(
+            "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.0, 0.57),
+            "--set", 'env.kwargs={"size": 7, "num_goals": 1}', metric=SUCCESS,
+        ),
+        "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
+        "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
+        "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, (-200.0, -110.0), needs_memory=False),
+        "half_cheetah": default(
+            "HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 50_000, (0.0, 1.0)
+        ),
+    }.items()
+}  # fmt: skip
+
+
+def row_of(name: str) -> Row:
+    """Return a row of either table."""
+    return DEFAULT_ROWS[name] if name in DEFAULT_ROWS else ROWS[name]
+
+
 def all_runs(rows: Sequence[str], variants: Sequence[str], seeds: int) -> Iterator[tuple[str, str, int]]:
     """Yield row, variant and seed: what is asked comes first, then the controls, then the other agent."""
     for kind in ("main", "not relabeled", "no memory", "multitask"):
         for seed, name in itertools.product(range(seeds), rows):
-            if kind in variants and (kind == "main" or kind in ROWS[name].variants):
-                yield name, ROWS[name].main if kind == "main" else kind, seed
+            if kind in variants and (kind == "main" or kind in row_of(name).variants):
+                yield name, row_of(name).main if kind == "main" else kind, seed
 
 
 def result_file(row: str, variant: str, seed: int) -> Path:
@@ -194,8 +287,9 @@ def result_file(row: str, variant: str, seed: int) -> Path:
 
 def arguments_of(row: str, variant: str, seed: int) -> list[str]:
     """Return what is passed to ``seqrl train``, from the top of the repository."""
-    settings = [*ROWS[row].variants.get(variant, ()), f"train.seed={seed}"]
-    return ["--config", f"benchmarks/learning/{row}.json", *(word for s in settings for word in ("--set", s))]
+    settings = [*row_of(row).variants.get(variant, ()), f"train.seed={seed}"]
+    begin = row_of(row).planned or ("--config", f"benchmarks/learning/{row}.json")
+    return [*begin, *(word for s in settings for word in ("--set", s))]
 
 
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
@@ -228,7 +322,7 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     Raises:
         RuntimeError: With the name of the log, if it did.
     """
-    name = f"{row}-{variant.replace(' ', '_')}-{seed}"
+    name = f"{row.replace('/', '_')}-{variant.replace(' ', '_')}-{seed}"
     command = ["seqrl/scripts/train.py", *arguments_of(row, variant, seed)]
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
@@ -248,11 +342,11 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
 def outcome(row: str, run: Path) -> dict[str, Any]:
     """Return the last evaluation of a run, and the curve up to it."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    metric = ROWS[row].metric
+    metric = row_of(row).metric
     evaluations = [line for line in lines if metric in line]
     last = evaluations[-1]
     return {
-        "budget": ROWS[row].budget,
+        "budget": row_of(row).budget,
         "env_steps": int(last["progress/env_steps"]),
         "gradient_steps": int(last["step"]),
         "metric": metric,
@@ -270,7 +364,7 @@ def results(row: str, variant: str) -> list[dict[str, Any]]:
 
 def summary(row: str, variant: str) -> str:
     """Return mean and seeds; nothing without such a variant."""
-    if variant not in {ROWS[row].main, *ROWS[row].variants}:
+    if variant not in {row_of(row).main, *row_of(row).variants}:
         return ""
     found = results(row, variant)
     return spread([run["result"] for run in found]) if found else "not run"
@@ -297,11 +391,27 @@ def rows_of_table() -> list[dict[str, str]]:
     return lines
 
 
+def rows_of_defaults() -> list[dict[str, str]]:
+    """Return the table of the one setting: a line for each row that has results."""
+    lines = []
+    for name, row in DEFAULT_ROWS.items():
+        if not (found := results(name, row.main)):
+            continue
+        low, high = row.ends
+        closed = (np.mean([run["result"] for run in found]) - low) / (high - low)
+        first = {"task": row.task, "steps": f"{row.budget // 1000}k", "memory": row.main, "random": f"{low:g}"}
+        first |= {"tuned": f"{high:g}", "defaults": summary(name, row.main), "share of the gap": f"{closed:.0%}"}
+        lines.append(first | {"no memory": summary(name, "no memory")})
+    return lines
+
+
 def main() -> int:
     """Run what is missing, write the tables, and return 1 if a run failed."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     variants = sorted({"main", *(v for row in ROWS.values() for v in row.variants)})
-    p.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), help="only these")
+    p.add_argument("--defaults", action="store_true", help="the rows of one setting for all")
+    names = [*ROWS, *(name.removeprefix("defaults/") for name in DEFAULT_ROWS)]
+    p.add_argument("--rows", nargs="+", choices=sorted(set(names)), help="only these")
     p.add_argument("--variants", nargs="+", choices=variants, default=variants, help="main: the run file as it stands")
     p.add_argument("--seeds", type=int, default=3, help="seeds of each (default 3)")
     p.add_argument("--workers", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
@@ -312,8 +422,16 @@ def main() -> int:
     os.chdir(ROOT)  # run files name their plug-ins from here
     failures = 0
     if not arguments.table:
-        queue = [run for run in all_runs(arguments.rows, arguments.variants, arguments.seeds) if not has_result(*run)]
+        known = DEFAULT_ROWS if arguments.defaults else ROWS
+        prefix = "defaults/" if arguments.defaults else ""
+        rows = [prefix + row for row in arguments.rows] if arguments.rows else list(known)
+        if unknown := [row for row in rows if row not in known]:
+            p.error(f"no such row here: {', '.join(unknown)}")
+        queue = [run for run in all_runs(rows, arguments.variants, arguments.seeds) if not has_result(*run)]
         failures = work(queue, partial(train, folder=runs), arguments.workers)
+    if (planned := rows_of_defaults()) or arguments.defaults:
+        print(table(planned))
+        write_table(ROOT / "docs/learning.md", "defaults", table(planned))
     lines = rows_of_table()
     print(table(lines))
     write_table(ROOT / "docs/learning.md", "learning", table(lines))

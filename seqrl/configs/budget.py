@@ -15,7 +15,7 @@ from seqrl.core.errors import ConfigError
 EPOCHS = 40
 EVALUATIONS = 10
 NUM_ENVS = 12
-REPLAY_RATIO = 0.15
+REPLAY_RATIO, FULL_RATIO_STEPS = 0.3, 20_000
 TOKENS = 1536
 GAMMA = 0.98
 MIN_WINDOW, MAX_WINDOW = 16, 128
@@ -128,7 +128,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     ratio = _get(values, "train.replay_ratio", None)
     updates = _get(values, "train.steps_per_epoch", None)
     if updates is None or ratio is not None:
-        ratio = ratio or REPLAY_RATIO
+        ratio = ratio or round(REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.5, 3)
         updates = max(1, round(ratio * per_epoch * num_envs))
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
@@ -138,7 +138,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
     ]
     if ratio is not None:
-        out.append(Derived("train.replay_ratio", ratio, "gradient steps per environment step"))
+        out.append(Derived("train.replay_ratio", ratio, f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps"))
     kind = _get(values, "collect.exploration.type", "epsilon_greedy")
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
@@ -180,8 +180,8 @@ def _values(values: Mapping[str, Any]) -> list[Derived]:
         Derived("algo.gamma", gamma, few),
         Derived(
             "algo.extra_gammas",
-            [0.9] if gamma > 0.9 else [],
-            "a shorter view, which is learned sooner, helps the memory",
+            [0.1, 0.9] if gamma > 0.9 else [],
+            "shorter views are learned sooner and teach the memory",
         ),
         Derived("algo.critic_loss_weight", 1.0, few),
     ]
