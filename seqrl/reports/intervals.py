@@ -233,4 +233,4 @@ def _needed(difference: float, variance: float) -> int | None:
     if difference == 0.0:
         return None
     z_sum = 1.959963984540054 + POWER_Z
-    return min(math.ceil(z_sum**2 * variance / difference**2) + 1, 10**6)
+    return min(max(math.ceil(z_sum**2 * variance / difference**2) + 1, MIN_TEST), 10**6)

@@ -190,13 +190,20 @@ def _result(
     return MethodResult(
         name=name,
         scores=scores,
-        aggregates={"mean": statistics.estimate_mean(groups)}
+        aggregates={"mean": _bounded(statistics.estimate_mean(groups), options)}
         | {key: estimated(groups, statistic) for key, statistic in aggregates.items()},
-        by_task={t: statistics.estimate_mean([g]) for t, g in zip(tasks, groups, strict=True)},
+        by_task={t: _bounded(statistics.estimate_mean([g]), options) for t, g in zip(tasks, groups, strict=True)},
         profile=statistics.estimate_profile(groups, thresholds),
         places=places,
         curve=curve,
     )
+
+
+def _bounded(found: Estimate, options: Options) -> Estimate:
+    """Return an estimate whose interval stays within what a success can be."""
+    if found.low is None or found.high is None or not options.metric.endswith("success_mean") or options.ranges:
+        return found
+    return Estimate(found.value, max(found.low, 0.0), min(found.high, 1.0))
 
 
 def _values(scores: Sequence[Score], task: str) -> np.ndarray:

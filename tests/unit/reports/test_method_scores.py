@@ -106,3 +106,19 @@ def test_a_run_of_several_tasks_has_a_score_for_each():
 def test_a_metric_that_nobody_has_is_named_with_the_nearest():
     with pytest.raises(DataError, match=r"no run of m has 'eval/retrun_mean'; did you mean 'eval/return_mean'\?"):
         compare([method("m", [1.0] * 3)], options(metric="eval/retrun_mean"))
+
+
+def test_intervals_of_success_stay_between_none_and_all():
+    key = "eval/success_mean"
+    runs = [run(str(i), [0.0, v], seed=i, key=key) for i, v in enumerate([1.0, 1.0, 1.0, 1.0, 0.5])]
+    found = compare([Method("m", runs)], options(metric=key)).methods[0]
+    assert found.aggregates["mean"].high == found.by_task["A-v0"].high == 1.0
+    assert found.aggregates["mean"].low < 0.9
+
+
+def test_a_difference_comes_with_p_and_the_seeds_that_it_needs():
+    found = compare([method("good", [0.8, 0.9, 1.2]), method("bad", [0.1, 0.2, 0.3])], options())
+    difference = found.differences["good", "bad"]
+    assert difference.value == pytest.approx(0.967 - 0.2, abs=1e-3)
+    assert difference.p_value < 0.05
+    assert found.to_json()["differences"][0]["num_seeds"] == difference.num_seeds == 3
