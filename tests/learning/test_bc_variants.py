@@ -141,7 +141,8 @@ def trained(folder, task, algo, *, deterministic=True, steps=400, memory=None, t
         "algo": {
             "sequence_encoder": {"type": "feedforward", "d_model": 64, "d_ff": 64, **(memory or {})},
             "actor": {"d_hidden": 64},
-            "optimizer": {"learning_rate": 2e-3, "warmup_steps": 50},
+            # the rate falls to zero, so that the last step is no matter of chance
+            "optimizer": {"learning_rate": 2e-3, "warmup_steps": 50, "schedule": "linear"},
             **options,
         },
     }
