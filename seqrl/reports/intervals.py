@@ -6,6 +6,7 @@ is unknown. What holds of episodes is true for one checkpoint; what is said of m
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,7 @@ def normal_cdf(z: float) -> float:
 
 
 # ---------------------------------------------------------------------------------------- intervals
+@functools.lru_cache(maxsize=4096)
 def share_interval(successes: float, trials: float) -> Estimate:
     """Share of successes, with the interval of Clopper and Pearson (1934), which never covers less than it says.
 
