@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from record import provenance, table, write_table
-from runs import run_python, work
+from run_queue import run_python, work
 
 ROOT = Path(__file__).parents[1]
 HERE = ROOT / "benchmarks/learning"
@@ -260,9 +260,6 @@ DEFAULT_ROWS = {
         "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, (-200.0, -110.0), needs_memory=False),
-        "half_cheetah": default(
-            "HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 50_000, (0.0, 1.0)
-        ),
     }.items()
 }  # fmt: skip
 

@@ -8,8 +8,8 @@ python benchmarks/stability.py --table                  # only write the table f
 The demo's task is imitated for 5,000 steps, CartPole and RepeatPrevious are learned online for twice their budget. A
 run has solved its task at a score of 0.98 (success, or return over the best possible one), and falls when a later
 evaluation is below 0.9. Beside the scores it keeps the largest update of any parameter tensor (its root mean square
-over the learning rate) and the largest gradient (its norm over the root mean square that Adam holds of it). A run takes
-one core. Results lie in ``benchmarks/stability/``.
+over the learning rate) and the largest gradient that reached the optimiser (its norm over the root mean square that
+Adam holds of it). A run takes one core. Results lie in ``benchmarks/stability/``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import io
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from typing import Any
 
 import torch
 from record import provenance, table, write_table
-from runs import run_python, work
+from run_queue import run_python, work
 from torch import Tensor, nn
 
 ROOT = Path(__file__).parents[1]
@@ -337,7 +338,8 @@ def rows_of_table() -> list[dict[str, Any]]:
     """Return a row for each task and optimiser that has results."""
     rows = []
     for task, name in ((task, name) for task in TASKS for name in OPTIMIZERS):
-        found = [json.loads(file.read_text()) for file in sorted((HERE / name).glob(f"{task}_seed*.json"))]
+        files = (HERE / name).glob(f"{task}_seed*.json")
+        found = sorted((json.loads(file.read_text()) for file in files), key=lambda run: run["seed"])
         if not found:
             continue
         solved = [run for run in found if run["solved_at"] is not None]
@@ -351,7 +353,7 @@ def rows_of_table() -> list[dict[str, Any]]:
             "solved": len(solved),
             "fell": f"{len(fallen)} (seeds {seeds})" if fallen else 0,
             "evaluations below": sum(run["evaluations_below"] for run in found),
-            "steps to solve, median": sorted(run["solved_at"] for run in solved)[len(solved) // 2] if solved else "-",
+            "steps to solve, median": f"{statistics.median(run['solved_at'] for run in solved):.0f}" if solved else "-",
             "largest update since, over the rate": f"{largest:.2f}",
         })  # fmt: skip
     return rows

@@ -56,7 +56,7 @@ class BaseConfig(Section):
         if "steps_per_epoch" in self.train.model_fields_set and given != steps:
             raise ValueError(
                 f"train.replay_ratio {ratio} makes {steps} gradient steps per epoch, train.steps_per_epoch is {given}: "
-                "give one of the two"
+                "give one of the two (null turns the ratio off)"
             )
         self.train.steps_per_epoch = steps
         return self

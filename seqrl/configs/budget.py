@@ -34,7 +34,7 @@ class Budget:
     """What a run may cost, and what it takes place in.
 
     Attributes:
-        env_steps: Steps of all training environments together; None where nothing is collected.
+        env_steps: Steps of all training environments of a process together; None where nothing is collected.
         gradient_steps: Of a run from fixed data; None where it collects.
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
@@ -121,12 +121,16 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
     num_envs = _get(values, "collect.num_envs", max(1, min(NUM_ENVS, total // 1000)))
-    epochs = _get(values, "train.num_epochs", EPOCHS)
-    per_epoch = _get(values, "collect.steps_per_epoch", max(1, total // (epochs * num_envs)))
-    if total < epochs:
-        raise ConfigError(f"{total} environment steps are too few for {epochs} epochs; take more, or fewer epochs")
+    epochs = _epochs(values)
+    per_epoch = _get(values, "collect.steps_per_epoch", total // (epochs * num_envs))
+    if not 0 < epochs * num_envs * per_epoch <= total:
+        raise ConfigError(
+            f"{total} environment steps do not make {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
+            "environments; take more steps, or set train.num_epochs, collect.num_envs or collect.steps_per_epoch"
+        )
     ratio = _get(values, "train.replay_ratio", None)
     updates = _get(values, "train.steps_per_epoch", None)
+    is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
     if updates is None or ratio is not None:
         ratio = ratio or round(REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.5, 3)
         updates = max(1, round(ratio * per_epoch * num_envs))
@@ -137,7 +141,9 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("collect.steps_per_epoch", per_epoch, f"{total} steps / {epochs} epochs / {num_envs} environments"),
         Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
     ]
-    if ratio is not None:
+    if ratio is not None and not is_by_ratio:  # the ratio is given, or is turned off
+        out.append(Derived("train.steps_per_epoch", updates, f"{ratio} gradient steps per environment step"))
+    elif ratio is not None:
         out.append(Derived("train.replay_ratio", ratio, f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps"))
     kind = _get(values, "collect.exploration.type", "epsilon_greedy")
     if kind in ("epsilon_greedy", "bilevel"):
@@ -151,14 +157,26 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.gradient_steps or 0
-    epochs = _get(values, "train.num_epochs", EPOCHS)
-    if total < epochs:
-        raise ConfigError(f"{total} gradient steps are too few for {epochs} epochs; take more, or fewer epochs")
-    steps = Derived("train.steps_per_epoch", total // epochs, f"{total} gradient steps / {epochs} epochs")
+    epochs = _epochs(values)
+    per_epoch = _get(values, "train.steps_per_epoch", total // epochs)
+    if not 0 < epochs * per_epoch <= total:
+        raise ConfigError(
+            f"{total} gradient steps do not make {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
+            "train.num_epochs or train.steps_per_epoch"
+        )
+    steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
     return [steps, *_optimizer(total)]
 
 
+def _epochs(values: Mapping[str, Any]) -> int:
+    epochs = _get(values, "train.num_epochs", EPOCHS)
+    if epochs < 1:
+        raise ConfigError(f"train.num_epochs is {epochs}: a budget needs at least one epoch to spend it in")
+    return int(epochs)
+
+
 def _optimizer(updates: int) -> list[Derived]:
+    updates = max(updates, 1)
     of_run = f"of {updates} gradient steps"
     tau = min(max(50 / updates, 0.003), 0.02)
     return [
@@ -200,6 +218,11 @@ def _get(values: Mapping[str, Any], key: str, default: Any) -> Any:
             return default
         node = node[part]
     return node
+
+
+def _has(values: Mapping[str, Any], key: str) -> bool:
+    nothing = object()
+    return _get(values, key, nothing) is not nothing
 
 
 def _set(values: dict[str, Any], path: list[str], value: Any) -> bool:

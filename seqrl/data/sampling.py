@@ -30,7 +30,7 @@ def draw_windows(
     ``-T + 1 .. N - 2`` (``both``); where T is 1, the last two end at ``N - 1``. The end ``start + T`` is fixed before
     a negative start becomes 0, so padding always trails. Trajectories with ``N <= T`` are taken whole.
 
-    With ``both``, all transitions are drawn alike but for the last one, which is drawn (T - 1) / T as often.
+    With ``both``, all transitions are drawn alike, but where T > 1 the last one comes (T - 1) / T as often.
 
     Args:
         lengths: ``(B,)`` N, transitions of each trajectory.

@@ -99,8 +99,9 @@ class TwoHot(nn.Module):
         mass = cdf.diff(dim=-1)
         normalized: Tensor = mass / (cdf[..., -1:] - cdf[..., :1])
         mean = (normalized * self.bins).sum(-1)
-        to_low = ((mean - x) / (mean - self.bins[0])).clamp(0.0, 1.0)
-        to_high = ((x - mean) / (self.bins[-1] - mean)).clamp(0.0, 1.0)
+        tiny = torch.finfo(mean.dtype).tiny  # a narrow Gaussian at an end lies in one bin
+        to_low = ((mean - x) / (mean - self.bins[0]).clamp(min=tiny)).clamp(0.0, 1.0)
+        to_high = ((x - mean) / (self.bins[-1] - mean).clamp(min=tiny)).clamp(0.0, 1.0)
         corrected = normalized * (1.0 - to_low - to_high).unsqueeze(-1)
         corrected[..., 0] += to_low
         corrected[..., -1] += to_high

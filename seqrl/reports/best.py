@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqrl.reports.intervals import MIN_VALUES
+
 MEASURES = ("success", "return")
 
 
 def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> str | None:
     """Return what to tell of a run whose last evaluation is below its best one by more than their intervals.
 
-    Success decides where it is reported, else the return. Where an evaluation has no interval, as with few episodes,
-    its value stands for both ends.
+    Success decides where it is reported, else the return. Nothing is told where one of the two evaluations has no
+    interval, as with few episodes or several environments, unless all its episodes were alike.
 
     Args:
         rows: Lines of ``metrics.jsonl``.
@@ -27,6 +29,8 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
         if not found:
             continue
         best, last = max(found, key=lambda row: float(row[key])), found[-1]
+        if not (_is_known(best, key) and _is_known(last, key)):
+            return None
         if best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
             return None
         advice = (
@@ -39,3 +43,9 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
             f"epoch {best.get('progress/epoch', 0):.0f}; {advice}"
         )
     return None
+
+
+def _is_known(row: Mapping[str, Any], key: str) -> bool:
+    """Tell whether an evaluation has an interval, or needs none: enough episodes of one environment, all alike."""
+    has_groups = any(name.endswith("/return_mean") and name != "eval/return_mean" for name in row)
+    return f"{key}_low" in row or (row.get("eval/episodes", 0) >= MIN_VALUES and not has_groups)

@@ -95,7 +95,7 @@ def _charts(rows: Rows, x: Axis) -> list[str]:
 
 def _success(rows: Rows, x: Axis) -> str | None:
     name = "eval/success_mean"
-    title = "success" + _note(rows, name, "95 % Wilson interval")
+    title = "success" + _note(rows, name, "95 % interval")
     return curve_svg(rows, [name], title, x=x, interval=True, limits=(-0.03, 1.03))
 
 

@@ -1,7 +1,8 @@
 """How far an estimate can be trusted: intervals with known coverage, and a test with a known error rate.
 
-Fewer than five values give no interval: the values themselves say more. Nor do values that are all alike, whose spread
-is unknown. What holds of episodes is true for one checkpoint; what is said of methods needs runs with several seeds.
+Means, and statistics that are resampled, have no interval for fewer than five values, which say more themselves, nor
+for values that are all alike, whose spread is unknown. What holds of episodes is true for one checkpoint; what is said
+of methods needs runs with several seeds.
 """
 
 from __future__ import annotations
@@ -222,12 +223,23 @@ def compare_means(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> 
     counts = [len(group) for pair in pairs for group in pair]
     parts = [variance / n for variance, n in zip(per_run, counts, strict=True)]
     error = math.sqrt(sum(parts))
-    if error <= 1e-12 * max(1.0, abs(value)):
-        chance = 1 / math.prod(math.comb(len(x) + len(y), len(x)) for x, y in pairs)
-        return Difference(value, None, None, 1.0 if value == 0.0 else min(1.0, 2 * chance), None)
+    tiny = 1e-12 * max(float(np.abs(group).max()) for pair in pairs for group in pair)
+    if error <= tiny:
+        return Difference(value, None, None, _p_without_spread(pairs, tiny), None)
     degrees = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, counts, strict=True))
     half = t_limit(degrees) * error
     return Difference(value, value - half, value + half, t_tails(value / error, degrees), _needed(value, sum(per_run)))
+
+
+def _p_without_spread(pairs: Sequence[tuple[np.ndarray, np.ndarray]], tiny: float) -> float | None:
+    """Return p of a permutation test where the runs of each method are all alike; None where tasks disagree."""
+    gaps = [x.mean() - y.mean() for x, y in pairs]
+    if min(gaps) < -tiny and max(gaps) > tiny:
+        return None
+    labellings = [
+        math.comb(len(x) + len(y), len(x)) for (x, y), gap in zip(pairs, gaps, strict=True) if abs(gap) > tiny
+    ]
+    return min(1.0, 2 / math.prod(labellings)) if labellings else 1.0
 
 
 def _needed(difference: float, variance: float) -> int | None:

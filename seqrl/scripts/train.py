@@ -10,6 +10,8 @@ from typing import Any
 
 from seqrl.configs import BaseConfig, apply_overrides, config_factory, read_config_values
 from seqrl.configs.budget import Budget, with_budget
+from seqrl.configs.building import build_section
+from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
 from seqrl.scripts._script import add_reader_options, script
@@ -38,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--memory", help="memory (algo.sequence_encoder.type)")
     p.add_argument(
         "--env-steps", type=count, metavar="N",
-        help="work out everything that depends on a budget of environment steps, such as 50k; what is set wins",
+        help="work out everything that depends on a budget of environment steps (of each process), such as 50k",
     )  # fmt: skip
     p.add_argument(
         "--gradient-steps", type=count, metavar="N", help="the same for fixed data, by a budget of gradient steps"
@@ -100,27 +102,25 @@ def _in_short(derived: Sequence[str]) -> list[str]:
     """Return one line on what was worked out; the run's log.txt has all of it with the reasons."""
     if not derived:
         return []
-    return [
-        f"note: the budget sets {len(derived)} keys; --print-config shows them with their reasons, and log.txt does"
-    ]
+    return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
 def _horizon(values: dict[str, Any], *, is_collecting: bool) -> tuple[int | None, str]:
     """Return the length of episodes, and how it is known."""
-    env = values.get("env") or {}
     if is_collecting:
         from seqrl.envs.horizon import horizon_of
 
-        env_id = env.get("id") or next((t.get("id") for t in env.get("tasks") or () if t.get("id")), None)
-        if env_id is None:
+        env = build_section(EnvSection, values.get("env", {}), "env")
+        tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
+        named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
+        if not named:
             raise ConfigError("--env-steps needs an environment: give --env ID")
-        return horizon_of(env_id, env.get("kwargs"), plugins=values.get("plugins", ()))
+        return max(horizon_of(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named)
     from seqrl.data.ingest import open_store
 
-    lengths = []
-    for source in values["train"]["data"]:
-        if source.get("path"):
-            lengths += open_store(source["path"], format=source.get("format")).length.tolist()
+    train = build_section(TrainSection, values["train"], "train")
+    stores = [open_store(source.path, format=source.format) for source in train.data if source.path is not None]
+    lengths = [int(store.length.max()) for store in stores if len(store)]
     return (max(lengths), "the longest of the data") if lengths else (None, "")
 
 
@@ -153,7 +153,7 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     if plugins:
         values["plugins"] = plugins
     overrides = [*(DEBUG if args.debug else ()), *args.set]
-    if args.debug and (values.get("collect") or {}).get("steps_per_epoch"):
+    if args.debug and (args.env_steps or (values.get("collect") or {}).get("steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
     overrides = [*_data(args), *_named(args), *overrides]
     if args.name is not None:

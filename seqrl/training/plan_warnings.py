@@ -35,7 +35,11 @@ def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int
     if not steps_per_env:
         return found
     exploration = collect.exploration
-    if isinstance(exploration, EpsilonGreedySection | BilevelSection) and exploration.anneal_steps > 2 * steps_per_env:
+    if (
+        isinstance(exploration, EpsilonGreedySection | BilevelSection)
+        and exploration.start > exploration.end
+        and exploration.anneal_steps > 2 * steps_per_env
+    ):
         share = steps_per_env / exploration.anneal_steps
         end = exploration.start + (exploration.end - exploration.start) * share
         found.append(
@@ -43,11 +47,12 @@ def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int
             f"environment; half of them is usual: collect.exploration.anneal_steps={max(1, steps_per_env // 2)}"
         )
     limit = _time_limit(tasks)
-    if limit is not None and collect.trajectory_steps is None and limit > collect.steps_per_epoch:
+    pieces = max(2 * config.train.window_steps, collect.steps_per_epoch)
+    if limit is not None and collect.trajectory_steps is None and limit > pieces:
         found.append(
             f"episodes may take {limit} steps and are stored when they end, and an epoch has "
             f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
-            f"collect.trajectory_steps={2 * config.train.window_steps} stores pieces as they come"
+            f"collect.trajectory_steps={pieces} stores pieces as they come"
         )
     if limit is not None and isinstance(config.algo, ValueSection) and config.algo.gamma > WAITS_ABOVE:
         found.append(

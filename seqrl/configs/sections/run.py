@@ -250,7 +250,7 @@ class TrainSection(Section):
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
     replay_ratio: PositiveFloat | None = Field(
         None,
-        description="Gradient steps per environment step, of all environments together; sets steps_per_epoch. null "
+        description="Gradient steps per environment step of this process; sets steps_per_epoch. null "
         "takes steps_per_epoch.",
     )
     start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")

@@ -64,6 +64,20 @@ def test_a_budget_that_cannot_be_planned_with_is_refused():
             planned(**budget)
 
 
+def test_a_ratio_that_is_off_gives_the_steps_instead():
+    config, derived = planned({"train": {"replay_ratio": None}}, env_steps=12_000, horizon=50)
+    assert config.train.steps_per_epoch == derived["train.steps_per_epoch"].value == 90
+    nothing, _ = planned({"train": {"steps_per_epoch": 0}}, env_steps=12_000, horizon=50)
+    assert nothing.train.steps_per_epoch == 0
+
+
+def test_the_longest_of_several_tasks_counts_with_its_own_arguments():
+    tasks = [{"id": "seqrl/TMazePassive-v0", "kwargs": {"corridor_length": 60}}, {"kwargs": {"corridor_length": 9}}]
+    words = ["--algo", "actor_critic", "--env", "seqrl/TMazePassive-v0", "--env-steps", "12k"]
+    args = train.parser().parse_args([*words, "--set", "env.tasks=" + json.dumps(tasks)])
+    assert train.resolve_config(args)[0].train.window_steps == 61
+
+
 def test_the_replay_ratio_sets_the_gradient_steps():
     collect = {"steps_per_epoch": 100, "num_envs": 3}
     config = config_factory("actor_critic", {"train": {"replay_ratio": 0.1}, "collect": collect})
@@ -92,6 +106,7 @@ def test_the_command_line_plans_and_tells(capsys):
     assert "algo.gamma =" not in err
     config, notes = train.resolve_config(train.parser().parse_args([*words, "--debug"]))
     assert config.train.steps_per_epoch == 3
+    assert config.collect.steps_per_epoch == 64
     assert any(note.startswith("derived: train.window_steps = 51") for note in notes)
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -103,7 +118,11 @@ def test_the_command_line_plans_and_tells(capsys):
         (["--env-steps", "5k"], "--env-steps needs an environment: give --env ID"),
         (["--gradient-steps", "5k"], "--gradient-steps is for fixed data: give --dataset"),
         (["--env-steps", "5k", "--gradient-steps", "5k"], "not both"),
-        (["--env-steps", "10", "--env", "CartPole-v1"], "10 environment steps are too few"),
+        (["--env-steps", "10", "--env", "CartPole-v1"], "10 environment steps do not make 40 epochs"),
+        (["--env-steps", "300", "--env", "CartPole-v1", "--set", "collect.num_envs=16"], "do not make 40 epochs"),
+        (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "collect.steps_per_epoch=500"], "epochs of 500 steps"),
+        (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "train.num_epochs=0"], "at least one epoch"),
+        (["--env-steps", "5k", "--set", "env=nonsense"], "env: 1 problem\n  (top)  must be an object"),
     ],
 )
 def test_the_command_line_says_what_is_missing(words, message, capsys):

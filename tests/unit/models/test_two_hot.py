@@ -57,6 +57,14 @@ def test_hl_gauss_decodes_everywhere():
     torch.testing.assert_close(two_hot.float().encode(symexp(x).float()).sum(-1), torch.ones(2001))
 
 
+@pytest.mark.parametrize("sigma_bins", [0.05, 0.1, 3.0])
+def test_hl_gauss_of_any_width_is_a_distribution_at_the_ends(sigma_bins):
+    two_hot = TwoHot(-100.0, 100.0, 64, label="hl_gauss", sigma_bins=sigma_bins)
+    encoded = two_hot.encode(torch.tensor([-200.0, -100.0, 100.0, 200.0]))
+    assert (encoded >= 0).all()
+    torch.testing.assert_close(encoded.sum(-1), torch.ones(4))
+
+
 def test_value_space_decides_the_bias_of_random_returns():
     """0 or 100 with equal odds reads 9 in symlog space, 50 in return space."""
     returns = torch.tensor([0.0, 100.0], dtype=torch.float64)

@@ -34,7 +34,11 @@ def test_nothing_is_told_where_nothing_was_lost(rows):
     assert fall_from_best(rows, ["success", "return"]) is None
 
 
-def test_values_without_an_interval_stand_for_themselves():
-    assert "return 1 in the end, 2 after epoch 1" in fall_from_best(
-        [row(1, 2.0, measure="return"), row(2, 1.0, measure="return")], ["return"]
-    )
+def test_values_without_an_interval_count_only_where_all_episodes_were_alike():
+    rows = [row(1, 2.0, measure="return"), row(2, 1.0, measure="return")]
+    assert fall_from_best(rows, ["return"]) is None
+    assert fall_from_best([{**r, "eval/episodes": 4.0} for r in rows], ["return"]) is None
+    alike = [{**r, "eval/episodes": 50.0} for r in rows]
+    assert "return 1 in the end, 2 after epoch 1" in fall_from_best(alike, ["return"])
+    several = [{**r, "eval/easy/return_mean": 1.0, "eval/hard/return_mean": 2.0} for r in alike]
+    assert fall_from_best(several, ["return"]) is None  # a mean over environments has no interval of its own

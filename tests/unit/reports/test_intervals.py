@@ -71,6 +71,10 @@ def test_what_the_comparison_cannot_know_it_leaves_open():
     same, other = np.zeros(4), np.ones(4)
     assert compare_means([same], [same]).p_value == 1.0
     assert compare_means([same], [other]).p_value == pytest.approx(2 / math.comb(8, 4))
+    assert compare_means([np.full(5, 0.1)], [np.full(7, 0.1)]).p_value == 1.0  # their means differ by rounding
+    assert compare_means([other, same], [same, same]).p_value == pytest.approx(2 / math.comb(8, 4))
+    assert compare_means([other, other], [same, same]).p_value == pytest.approx(2 / math.comb(8, 4) ** 2)
+    assert compare_means([other, same], [same, 0.9 * other]).p_value is None  # the tasks disagree
 
 
 def test_as_many_seeds_as_are_said_to_be_needed_show_the_difference():

@@ -33,7 +33,10 @@ def test_a_good_plan_has_no_warning():
     [
         (("collect.exploration.anneal_steps", 1_000_000), ["from 1 to 0.99", "anneal_steps=5000"]),
         (("algo.optimizer.warmup_steps", 500), ["500 of 2000 gradient steps", "warmup_steps=100"]),
-        (("collect.steps_per_epoch", 100), ["episodes may take 500 steps", "an epoch has 100", "trajectory_steps=256"]),
+        (
+            ("collect.steps_per_epoch", 100),
+            ["episodes may take 500 steps", "an epoch has 100", "trajectory_steps=256 stores"],
+        ),
         (("algo.gamma", 0.999), ["algo.gamma is 0.999", "time limit"]),
     ],
 )
