@@ -66,8 +66,12 @@ class GradientClipper:
         return {name: self._last_ratios[where].amax() for name, where in self._slices.items()}
 
     @torch.no_grad()
-    def clip(self) -> Tensor:
-        """Clip the gradients in place; return the norm of all together from before, a scalar on the device."""
+    def clip(self, is_bad: Tensor | None = None) -> Tensor:
+        """Clip the gradients in place; return the norm of all together from before, a scalar on the device.
+
+        Args:
+            is_bad: Bool scalar on the device: the step will be suppressed, so its gradients leave no trace.
+        """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:
             return self.mean_squares.new_zeros(())
@@ -83,6 +87,8 @@ class GradientClipper:
         there = [f for f, p in zip(factors.unbind(), self._parameters, strict=True) if p.grad is not None]
         torch._foreach_mul_(gradients, there)
         is_used = is_there & torch.isfinite(total)
+        if is_bad is not None:
+            is_used = is_used & ~is_bad
         moved = torch.lerp(self.mean_squares, (norms * factors).square(), 1.0 - self._decay)
         self.mean_squares = torch.where(is_used, moved, self.mean_squares)
         self.num_updates = self.num_updates + is_used
@@ -143,8 +149,9 @@ def largest_updates(nets: Mapping[str, Sequence[nn.Parameter]], optimizer: torch
             state = optimizer.state.get(p, {})
             if p in betas and "exp_avg_sq" in state:
                 beta1, beta2, eps = betas[p]
-                second = (state["exp_avg_sq"] / (1.0 - beta2 ** state["step"])).sqrt() + eps
-                sizes.append((state["exp_avg"] / (1.0 - beta1 ** state["step"]) / second).square().mean().sqrt())
+                count = torch.as_tensor(state["step"]).clamp(min=1.0)  # 0 after a first step that was suppressed
+                second = (state["exp_avg_sq"] / (1.0 - beta2**count)).sqrt() + eps
+                sizes.append((state["exp_avg"] / (1.0 - beta1**count) / second).square().mean().sqrt())
         if sizes:
             found[name] = torch.stack(sizes).amax()
     return found

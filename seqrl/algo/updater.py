@@ -151,7 +151,9 @@ class Updater:
         if is_last:
             self._set_learning_rate()
             self._accelerator.unscale_gradients()
-            losses.metrics["optim/grad_norm"] = norm = self._clipper.clip()
+            losses.metrics["optim/grad_norm"] = norm = self._clipper.clip(
+                self._bad if self._accelerator.num_processes == 1 else None
+            )
             self._update(norm)
             if self._algo.wants_metrics:
                 losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)

@@ -115,6 +115,9 @@ def test_a_gradient_that_is_not_finite_leaves_no_trace():
     total, _ = clip(clipper, params, [float("nan")])
     assert not torch.isfinite(total)
     assert all(torch.equal(before[key], value) for key, value in clipper.state_tensors().items())
+    params[0].grad = torch.ones(4)
+    clipper.clip(torch.tensor(True))  # a loss that is not finite, whose gradient is
+    assert all(torch.equal(before[key], value) for key, value in clipper.state_tensors().items())
 
 
 def test_updates_are_measured_without_decay():
