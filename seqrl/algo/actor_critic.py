@@ -37,7 +37,7 @@ class ActorCritic(ValueAgent[AgentSectionT]):
 
     Each of the G discounts has its own policy and its own values, trained only against themselves; the last one acts.
     Discrete actions are summed over; others are sampled. Advantages, which the filter sees, are in units of the
-    critics' raw outputs: with PopArt and the default reward multiplier these are the original reward units.
+    environment's rewards with PopArt, and of multiplied ones without.
 
     Attributes:
         temperature: The worth of the policies' entropy, where ``algo.entropy`` asks for it.
@@ -79,9 +79,11 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         return Temperature(len(self.discounts), alpha=None, target=target)
 
     def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
-        """Return the advantage of the data's actions, in units of raw critic outputs, from Q - V of each critic."""
-        scale = self.popart.scale if self.algo_config.use_popart else 1.0
-        return gap_BTGC.mean(-1) / scale
+        """Return the advantage of the data's actions, from Q - V of each critic.
+
+        With PopArt it is in the units of the environment's rewards, else in multiplied ones.
+        """
+        return gap_BTGC.mean(-1) / (self.algo_config.reward_multiplier if self.algo_config.use_popart else 1.0)
 
     def _policy_values(
         self,
@@ -145,8 +147,9 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         with torch.set_grad_enabled(torch.is_grad_enabled() and section.online_coeff > 0):
             if self.sums_over_actions:
                 own_BLGC, probs_BLGA = self._expected(*given)
-                gap_BTGAC = q_BTGC.unsqueeze(-2) - self.values_of(given[0][:, :num_t].unsqueeze(-1))
-                return own_BLGC[:, :num_t], (probs_BLGA[:, :num_t, ..., None].detach() * gap_BTGAC).sum(-2)
+                gap_BTAGC = q_BTGC.unsqueeze(2) - self.values_of(given[0][:, :num_t].transpose(2, 3).unsqueeze(-1))
+                probs_BTAG1 = probs_BLGA[:, :num_t].detach().transpose(2, 3).unsqueeze(-1)
+                return own_BLGC[:, :num_t], (probs_BTAG1 * gap_BTAGC).sum(2)
             values_KBLGC, actions_KBLGA = self._sampled(
                 self.constant_critic(), *given, section.num_actions_for_value_in_actor_loss
             )

@@ -42,10 +42,9 @@ class MultiTask(ActorCritic[MultiTaskSection]):
         self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
         critic = self._build_action_critic(d_out=num_bins, **section.critic.options())
         assert critic.last.bias is not None
-        with torch.no_grad():
-            if section.returns.value_space == "return":  # the outer bins are huge: begin with even odds
-                critic.last.weight.zero_()
-                critic.last.bias.zero_()
+        with torch.no_grad():  # all actions begin alike: the noise of fresh critics would be imitated
+            critic.last.weight.zero_()
+            critic.last.bias.zero_()
             if initial_value is not None:
                 critic.last.bias.copy_(self.coder.initial_logits(initial_value).expand_as(critic.last.bias))
         return critic

@@ -62,7 +62,7 @@ def n_step_targets(
 
     Args:
         rewards: In the units of ``values``.
-        terminated: Where nothing follows. A time limit is not a termination.
+        terminated: Where nothing follows.
         mask: False on padding; targets there are finite and meaningless.
         values: V of the L = T + 1 inputs, per discount.
         discounts: Per environment step.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from seqrl.configs import BaseConfig, Section
 from seqrl.configs.sections.algo import PolicySection
@@ -25,18 +28,39 @@ class Trunk(nn.Module):
     Args:
         timestep_encoder: Encodes each input alone.
         sequence_encoder: Remembers.
+        prev_dropout: Share of windows in which the previous action and reward are 0 throughout, in training.
+        memory_dropout: Share of the memory's outputs that are 0, in training.
     """
 
-    def __init__(self, timestep_encoder: TimestepEncoder, sequence_encoder: SequenceEncoder) -> None:
+    def __init__(
+        self,
+        timestep_encoder: TimestepEncoder,
+        sequence_encoder: SequenceEncoder,
+        prev_dropout: float = 0.0,
+        memory_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.timestep_encoder = timestep_encoder
         self.sequence_encoder = sequence_encoder
         self.d_output = sequence_encoder.d_output
+        self.prev_dropout = prev_dropout
+        self.memory_dropout = memory_dropout
 
     def forward(self, inputs: SeqInputs, state: State | None = None) -> tuple[Float[Tensor, "B L D"], State | None]:
         """Return the vectors, and the next state if one was given."""
-        encoded: tuple[Tensor, State | None] = self.sequence_encoder(self.timestep_encoder(inputs), inputs.step, state)
-        return encoded
+        seen = self.timestep_encoder(self._with_prev_hidden(inputs))
+        encoded, state = self.sequence_encoder(seen, inputs.step, state)
+        return dropout(encoded, self.memory_dropout, self.training), state
+
+    def _with_prev_hidden(self, inputs: SeqInputs) -> SeqInputs:
+        if not (self.training and self.prev_dropout):
+            return inputs
+        hidden = torch.rand(len(inputs.step), 1, device=inputs.step.device) < self.prev_dropout
+        return replace(
+            inputs,
+            prev_action=inputs.prev_action.masked_fill(hidden.unsqueeze(-1), 0.0),
+            prev_reward=inputs.prev_reward.masked_fill(hidden, 0.0),
+        )
 
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for :meth:`update`."""
@@ -59,7 +83,7 @@ def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str,
     name, options = sequence_encoder.choice()
     window = options.pop("window_steps", None) or config.train.window_steps
     encoder = SEQUENCE_ENCODERS.get(name)(timestep_encoder.d_output, window, **options)
-    return Trunk(timestep_encoder, encoder)
+    return Trunk(timestep_encoder, encoder, seen.prev_dropout, config.algo.memory_dropout)
 
 
 def build_actor(

@@ -100,7 +100,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         self.needs = self.needs | {"next_obs"}
         self.critic = self._build_critic()
         self.target_critic = frozen_copy(self.critic)
-        self.popart = PopArt(len(self.discounts))
+        self.popart = PopArt(self.discounts)
         self.nets.update({"critic": self.critic, "target_critic": self.target_critic, "popart": self.popart})
         if self.uses_target_actor:
             self.target_actor = frozen_copy(self.actor)
@@ -122,9 +122,9 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return StateActionCritics(self.trunk.d_output, self.codec.dim, self.discounts, num_active=num_active, **sizes)
 
     # ------------------------------------------------------------------------------------ units of values
-    def values_of(self, raw: Float[Tensor, "*lead O"]) -> Float[Tensor, "*lead"]:
+    def values_of(self, raw: Float[Tensor, "*lead G C O"]) -> Float[Tensor, "*lead G C"]:
         """Return values, in multiplied reward units, of the critics' raw outputs."""
-        return raw.squeeze(-1) * (self.popart.scale if self.algo_config.use_popart else 1.0)
+        return raw.squeeze(-1) * self.popart.scale[:, None] if self.algo_config.use_popart else raw.squeeze(-1)
 
     def normalized(self, values: Float[Tensor, "*lead G C"]) -> Float[Tensor, "*lead G C"]:
         """Return values in the units in which losses compare them."""
@@ -186,7 +186,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         if self.learns_values:
             with torch.no_grad():
                 targets = self._targets(batch, self.next_values(p))
-            stats["popart"] = self.popart.stats(targets, batch.mask)
+            stats["popart"] = self.popart.stats(targets, self._rewards(batch), batch.mask)
             total = self._add(self.critic_terms(p, targets), total, batch, self.mask_edits.critic, metrics)
             if self.wants_metrics:
                 q = self.values_of(p.raw.detach())
@@ -211,10 +211,20 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return total
 
     def _targets(self, batch: SeqBatch, values: Float[Tensor, "B L G"]) -> Float[Tensor, "B T G"]:
-        """Return bootstrapped targets, in multiplied reward units."""
-        rewards = batch.rewards * self.algo_config.reward_multiplier
-        n_step = self.algo_config.n_step
-        return n_step_targets(rewards, batch.terminated, batch.mask, values, self.discounts, n_step)
+        """Return bootstrapped targets, in multiplied reward units.
+
+        Only the discount that acts looks ``n_step`` ahead: a late reward reaches more inputs by it at once, while
+        the others, which teach the memory too, stay free of the noise of the rewards in between.
+        """
+        section = self.algo_config
+        ended = batch.terminated if section.time_limits == "bootstrap" else batch.terminated | batch.truncated
+        given = (self._rewards(batch), ended, batch.mask)
+        extra = n_step_targets(*given, values[..., :-1], self.discounts[:-1], 1)
+        acting = n_step_targets(*given, values[..., -1:], self.discounts[-1:], section.n_step)
+        return torch.cat([extra, acting], dim=-1)
+
+    def _rewards(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
+        return batch.rewards * self.algo_config.reward_multiplier
 
     def policy_over_data(self, p: Pass) -> ActionDistribution:
         """Return the policies ``(B, T, G)`` at the inputs that have an action."""
@@ -241,6 +251,13 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         follow(self.target_critic, self.critic, self.algo_config.tau)
         if self.uses_target_actor:
             follow(self.target_actor, self.actor, self.algo_config.tau)
+
+    def deserialize(self, weights: Mapping[str, Tensor]) -> None:
+        """Load what :meth:`serialize` gave; weights from before values had units of their own keep the former ones."""
+        if self.learns_values and "popart.mean" in weights:
+            former = {f"popart.{k}": v for k, v in self.popart.former_state().items()}
+            weights = {**former, **weights}
+        super().deserialize(weights)
 
     # --------------------------------------------------------------------------------------------- acting
     def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:

@@ -15,10 +15,10 @@ from seqrl.core.errors import ConfigError
 EPOCHS = 40
 EVALUATIONS = 10
 NUM_ENVS = 12
-REPLAY_RATIO, FULL_RATIO_STEPS = 0.3, 20_000
+REPLAY_RATIO, FULL_RATIO_STEPS = 0.3, 10_000
 TOKENS = 1536
-GAMMA = 0.98
-MIN_WINDOW, MAX_WINDOW = 16, 128
+GAMMA, N_STEP = 0.98, 5
+MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -93,11 +93,11 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
 
 def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what both kinds of run have: the window, the batch, the memory's sizes, and when to look and save."""
-    window, why = MAX_WINDOW, "the most, as the length of episodes is not known"
-    if budget.horizon is not None:
-        window = min(max(budget.horizon, MIN_WINDOW), MAX_WINDOW)
-        why = f"episodes of up to {budget.horizon} steps, {budget.horizon_source}"
-    window = _get(values, "train.window_steps", window)
+    length = "of a length that is not known" if budget.horizon is None else f"of up to {budget.horizon} steps"
+    why = f"episodes {length}{f', {budget.horizon_source}' if budget.horizon_source else ''}"
+    if not _fits(budget):
+        why += ": parts of them; at least the longest delay to remember has to fit"
+    window = _window(values, budget)
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
     small = "sizes that a CPU trains in minutes"
@@ -116,6 +116,20 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("algo.actor.d_hidden", 128, small),
         Derived("algo.critic.d_hidden", 128, small),
     ]
+
+
+def _fits(budget: Budget) -> bool:
+    """Tell whether whole episodes fit into a window."""
+    return budget.horizon is not None and budget.horizon <= MAX_WINDOW
+
+
+def _window(values: Mapping[str, Any], budget: Budget) -> int:
+    """Return the steps of a window: an episode, or a short part of a long one.
+
+    In windows that begin anywhere a policy cannot tell how late it is, nor blame that for what its actions did.
+    """
+    window = max(budget.horizon or 0, MIN_WINDOW) if _fits(budget) else PART_WINDOW
+    return int(_get(values, "train.window_steps", window))
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -146,13 +160,17 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     elif ratio is not None:
         out.append(Derived("train.replay_ratio", ratio, f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps"))
     kind = _get(values, "collect.exploration.type", "epsilon_greedy")
+    if kind == "epsilon_greedy":
+        own = "the policy begins at random by itself"
+        out.append(Derived("collect.exploration.start", 0.2, own))
+        out.append(Derived("collect.exploration.randomize", False, own))
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
-    window = _get(values, "train.window_steps", min(max(budget.horizon or MAX_WINDOW, MIN_WINDOW), MAX_WINDOW))
+    window = _window(values, budget)
     pieces = max(2 * window, per_epoch)
     if budget.horizon is None or budget.horizon > pieces:
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
-    return [*out, *_optimizer(updates * epochs), *_values(values)]
+    return [*out, *_optimizer(updates * epochs), *_values(values), *_of_time(values, budget)]
 
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -178,13 +196,13 @@ def _epochs(values: Mapping[str, Any]) -> int:
 def _optimizer(updates: int) -> list[Derived]:
     updates = max(updates, 1)
     of_run = f"of {updates} gradient steps"
-    tau = min(max(50 / updates, 0.003), 0.02)
+    tau = min(max(100 / updates, 0.005), 0.02)
     return [
         Derived("algo.optimizer.learning_rate", 5e-4, "for small networks"),
         Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
         Derived("algo.optimizer.schedule", "cosine", "so that the end is quiet"),
         Derived("algo.optimizer.final_factor", 0.1, "so that a longer run still learns"),
-        Derived("algo.tau", round(tau, 4), f"targets follow within a fiftieth {of_run}"),
+        Derived("algo.tau", round(tau, 4), f"targets follow within a hundredth {of_run}"),
     ]
 
 
@@ -196,13 +214,26 @@ def _values(values: Mapping[str, Any]) -> list[Derived]:
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
         Derived("algo.gamma", gamma, few),
+        Derived("algo.n_step", N_STEP, "a late reward reaches what led to it sooner"),
         Derived(
             "algo.extra_gammas",
             [0.1, 0.9] if gamma > 0.9 else [],
-            "shorter views are learned sooner and teach the memory",
+            "shorter views, of one step each, are learned sooner and teach the memory",
         ),
-        Derived("algo.critic_loss_weight", 1.0, few),
     ]
+
+
+def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+    """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
+    by_heart = "so that the memory does not learn few episodes by heart"
+    out = [
+        Derived("algo.memory_dropout", 0.3, by_heart),
+        Derived("observation.prev_dropout", 0.25, by_heart),
+    ]
+    remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
+    if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):
+        out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
+    return out
 
 
 # ---------------------------------------------------------------------------------------- nested dicts

@@ -71,21 +71,41 @@ class TwoHot(nn.Module):
 
     def decode(self, probs: Float[Tensor, "*lead N"]) -> Float[Tensor, "*lead"]:
         """Return the value that each distribution stands for."""
-        if self.in_return_space or not self.use_symlog:
+        if self._averages_returns:
             values: Tensor = (probs * self.centers).sum(-1)
             return values
         return symexp((probs * self.bins).sum(-1))
 
     def initial_logits(self, value: float, width_bins: float = 4.0) -> Float[Tensor, " N"]:
-        """Return logits of a Gaussian ``width_bins`` bins wide around a value, for the output bias.
+        """Return logits that stand for a value, for the output bias: a Gaussian ``width_bins`` bins wide, tilted.
 
-        No bin is more than ``e**10`` times less likely than the value's own: by a Gaussian alone, returns in far bins
-        would begin with losses of hundreds.
+        Near an end of the range, what is cut off would move the value inwards, so the distribution is tilted until it
+        stands for the value, to within half a bin. No bin is more than ``e**10`` times less likely than the likeliest:
+        by a Gaussian alone, returns in far bins would begin with losses of hundreds.
+
+        Args:
+            value: Clamped to the range.
+            width_bins: Standard deviation of the Gaussian.
         """
-        at = torch.tensor(value, dtype=self.bins.dtype, device=self.bins.device)
-        x = symlog(at) if self.use_symlog else at
-        logits: Tensor = -0.5 * ((self.bins - x) / (width_bins * self.width)).square()
-        return logits.clamp(min=-10.0)
+        bins, centers = self.bins.double(), self.centers.double()
+        goal = torch.tensor(value, dtype=torch.float64, device=bins.device).clamp(centers[0], centers[-1])
+        offset = (bins - (symlog(goal) if self.use_symlog else goal)) / self.width
+
+        def tilted(tilt: float) -> Tensor:
+            logits: Tensor = tilt * offset - 0.5 * (offset / width_bins).square()
+            return (logits - logits.max()).clamp(min=-10.0)
+
+        low, high = -10.0, 10.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            probs = tilted(middle).softmax(-1)
+            stands_for = (probs * centers).sum() if self._averages_returns else symexp((probs * bins).sum())
+            low, high = (middle, high) if stands_for < goal else (low, middle)
+        return tilted(0.5 * (low + high)).to(self.bins.dtype)
+
+    @property
+    def _averages_returns(self) -> bool:
+        return self.in_return_space or not self.use_symlog
 
     def _hl_gauss(self, x: Tensor) -> Tensor:
         """Return the mass of a Gaussian around ``x`` in each bin, normalised to the range (arXiv 2403.03950, eq. 3).

@@ -8,6 +8,7 @@ import gymnasium as gym
 
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.agent import ValueSection
+from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.exploration import BilevelSection, EpsilonGreedySection
 from seqrl.rollout.environments import Task
 
@@ -54,12 +55,19 @@ def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int
             f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
             f"collect.trajectory_steps={pieces} stores pieces as they come"
         )
-    if limit is not None and isinstance(config.algo, ValueSection) and config.algo.gamma > WAITS_ABOVE:
-        found.append(
-            f"algo.gamma is {config.algo.gamma} and episodes end by a time limit, after which values go on: where "
-            "waiting costs nothing, it is nearly as good as finishing; set algo.gamma to 0.99 or less if it waits"
-        )
+    if limit is not None:
+        found += _waiting(config.algo)
     return found
+
+
+def _waiting(section: AlgoSection) -> list[str]:
+    """Return a warning where a policy may find that waiting for a time limit is as good as finishing."""
+    if not isinstance(section, ValueSection) or section.time_limits == "end" or section.gamma <= WAITS_ABOVE:
+        return []
+    return [
+        f"values go on after a time limit: where waiting costs nothing, with a discount of {section.gamma} it is "
+        'nearly as good as finishing; set algo.gamma to 0.99 or less, or algo.time_limits to "end", if it waits'
+    ]
 
 
 def _time_limit(tasks: Sequence[Task]) -> int | None:

@@ -95,7 +95,10 @@ class ValueSection(PolicySection):
     critic: CriticSection = CriticSection()
     gamma: Discount = Field(0.99, description="Discount of the policy that acts.")
     extra_gammas: list[Discount] = Field([], description="Further discounts, learned beside it; [] learns one only.")
-    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap.")
+    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap of gamma; extra_gammas have one.")
+    time_limits: Literal["bootstrap", "end"] = Field(
+        "bootstrap", description="What follows a time limit: as much as if there were none (bootstrap), or nothing."
+    )
     reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
     tau: float = Field(0.005, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
     use_popart: bool = Field(False, description="Normalise values by the moving statistics of their targets.")

@@ -18,6 +18,9 @@ class AlgoSection(Section):
     sequence_encoder: Annotated[Section, Component(SEQUENCE_ENCODERS)] = Field(
         TransformerSection(), description="The memory."
     )
+    memory_dropout: float = Field(
+        0.0, ge=0.0, lt=1.0, description="Share of the memory's outputs that training drops; 0.3 if data are few."
+    )
     optimizer: OptimizerSection = OptimizerSection()
 
 

@@ -286,6 +286,9 @@ class ObservationSection(Section):
     goal_keys: list[str] = Field([], description="Entries whose goal the policy reads, as further entries goal/<key>.")
     use_prev_action: bool = Field(True, description="Feed the previous action; false hides it from every encoder.")
     use_prev_reward: bool = Field(True, description="Feed the previous reward; false hides it from every encoder.")
+    prev_dropout: float = Field(
+        0.0, ge=0.0, lt=1.0, description="Share of training windows in which the previous action and reward are hidden."
+    )
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(
         MLPTimestepEncoderSection(), description="From what is seen at one step to one vector."
     )

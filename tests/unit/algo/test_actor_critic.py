@@ -1,5 +1,7 @@
 """The off-policy actor-critic: where gradients go, and that what it learns is what dynamic programming says."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -56,7 +58,7 @@ def test_targets_follow_slowly():
             p += 1.0
     algo.on_gradient_step({"trunk/inputs": algo.trunk.stats(random_batch(ACTION_SPACES["discrete"]).inputs,
                            random_batch(ACTION_SPACES["discrete"]).input_mask)["trunk/inputs"],
-                           "popart": torch.zeros(3, 7)})  # fmt: skip
+                           "popart": torch.zeros(5, 7)})  # fmt: skip
     for name, p in algo.target_critic.named_parameters():
         torch.testing.assert_close(p, before[name] + 0.25)
 
@@ -85,7 +87,7 @@ def chain_algo(action_space, agent="actor_critic", d_obs=5, **values):
     config = config_factory(
         agent,
         {
-            "train": {"window_steps": 5},
+            "train": {"window_steps": 5, "num_epochs": 1, "steps_per_epoch": 1200},
             "observation": {
                 "use_prev_action": False,
                 "use_prev_reward": False,
@@ -98,7 +100,7 @@ def chain_algo(action_space, agent="actor_critic", d_obs=5, **values):
                 "gamma": GAMMAS[-1],
                 "extra_gammas": GAMMAS[:-1],
                 "tau": 0.05,
-                "optimizer": {"learning_rate": 1e-3, "warmup_steps": 20},
+                "optimizer": {"learning_rate": 3e-3, "warmup_steps": 20, "schedule": "linear"},
                 **values,
             },
         },
@@ -142,7 +144,7 @@ REST = [pytest.param(*case, marks=pytest.mark.slow) for case in (("box", 1), ("o
 def test_values_of_a_chain_that_ends(space, n_step):
     """Q of every discount within 2 % of dynamic programming, in units of the largest value."""
     space = {"one": gym.spaces.Discrete(1), "box": gym.spaces.Box(-1, 1, (1,))}[space]
-    learned = train_values(chain_algo(space, n_step=n_step), chain_batch(space, terminated=True), 1000)
+    learned = train_values(chain_algo(space, n_step=n_step), chain_batch(space, terminated=True), 1200)
     for g, gamma in enumerate(GAMMAS):
         exact = [sum(gamma**k * r for k, r in enumerate(CHAIN_REWARDS[t:])) for t in range(5)]
         np.testing.assert_allclose(learned[:, g], exact, atol=0.02 * np.abs(exact).max())
@@ -156,6 +158,43 @@ def test_a_time_limit_is_bootstrapped_through():
     for g, gamma in enumerate(GAMMAS):
         cycle = [sum(gamma**k * CHAIN_REWARDS[(t + k) % 5] for k in range(400)) for t in range(5)]
         np.testing.assert_allclose(learned[:, g], cycle, atol=0.02 * np.abs(cycle).max())
+
+
+def test_only_the_discount_that_acts_looks_several_steps_ahead():
+    """What is not bootstrapped does not hang on the target critics."""
+    batch = random_batch(ACTION_SPACES["discrete"])
+    algo = small_algo("actor_critic", n_step=3, extra_gammas=[0.9], gamma=0.5)
+    algo.set_eval()
+    processed = algo.process_batch_for_training(replace(batch, terminated=torch.zeros_like(batch.terminated)))
+    p = algo.look(processed)
+    with torch.no_grad():
+        values = algo.next_values(p)
+        targets = algo._targets(processed, values)
+    r = 10.0 * batch.rewards
+    torch.testing.assert_close(targets[:, 0, 0], r[:, 0] + 0.9 * values[:, 1, 0])
+    returns = r[:, 0] + 0.5 * r[:, 1] + 0.25 * r[:, 2] + 0.125 * values[:, 3, 1]
+    whole = batch.mask[:, :3].all(1)
+    torch.testing.assert_close(targets[whole, 0, 1], returns[whole])
+
+
+def test_nothing_follows_a_time_limit_that_ends_values():
+    """The last reward of a window that time cut off is then all that its last action is worth."""
+    batch = random_batch(ACTION_SPACES["discrete"])
+    ends = torch.zeros_like(batch.terminated)
+    ends[:, -1] = True
+    bare = {"terminated": torch.zeros_like(ends), "truncated": ends}
+    targets = {}
+    for limits, flags in (("end", bare), ("bootstrap", bare), ("bootstrap", {"terminated": ends, "truncated": ~ends})):
+        algo = small_algo("actor_critic", time_limits=limits)
+        seen, original = [], algo.critic_terms
+        algo.critic_terms = lambda p, y, seen=seen, original=original: seen.append(y) or original(p, y)
+        algo.set_eval()
+        algo.compute_losses(algo.process_batch_for_training(replace(batch, **flags)))
+        targets[limits, "terminated" if flags is not bare else "cut"] = seen[0]
+    torch.testing.assert_close(targets["end", "cut"], targets["bootstrap", "terminated"])
+    last = 10.0 * batch.rewards[:, -1, None].expand(-1, 7)
+    torch.testing.assert_close(targets["end", "cut"][:, -1], last)
+    assert not torch.allclose(targets["bootstrap", "cut"][:, -1], last)
 
 
 @pytest.mark.usefixtures("unchecked_shapes")

@@ -142,18 +142,20 @@ def test_thousands_of_actions_with_masks(name):
 def test_masked_values_are_expectations_over_legal_actions():
     space = ACTION_SPACES["discrete"]
     algo = small_algo("actor_critic", action_space=space)
+    algo.popart.reward_square.fill_(4.0)
+    algo.popart.reward_share.fill_(0.5)
     batch = algo.process_batch_for_training(random_batch(space))
     mask = torch.rand(*batch.inputs.step.shape, 5) < 0.5
     mask[..., 2] = True
     state, _ = algo.trunk(batch.inputs)
     parameters = algo.actor.parameters_of(state, batch.inputs)
     got = algo._policy_values(algo.critic, algo.critic.share(state), algo.actor, parameters, mask, 1)
-    table = algo.critic.share(state).double() * 10.0
+    table = algo.critic.share(state).double()
     for b, t, g in ((0, 0, 0), (1, 3, 6), (3, 6, 2)):
         legal = mask[b, t].double()
         p = torch.softmax(parameters[b, t, g].double().masked_fill(~mask[b, t], -torch.inf), -1)
         p = 0.999 * p + 0.001 * legal / legal.sum()
-        expected = (table[b, t, g] * (p * legal)[:, None]).sum(0)
+        expected = (table[b, t, g] * (p * legal)[:, None]).sum(0) * algo.popart.scale[g].double()
         torch.testing.assert_close(got[b, t, g].double(), expected, rtol=1e-4, atol=1e-5)
 
 

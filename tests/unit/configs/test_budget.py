@@ -23,7 +23,7 @@ def test_every_algorithm_has_a_plan_that_spends_the_budget(algo, steps):
     spent = config.train.num_epochs * config.collect.steps_per_epoch * config.collect.num_envs
     assert 0.9 * steps < spent <= steps
     updates = config.train.num_epochs * config.train.steps_per_epoch
-    assert updates == pytest.approx(0.3 * min(1, 20_000 / steps) ** 0.5 * spent, rel=0.1)
+    assert updates == pytest.approx(0.3 * min(1, 10_000 / steps) ** 0.5 * spent, rel=0.1)
     assert config.algo.optimizer.warmup_steps <= max(1, updates / 10)
     assert config.collect.exploration.anneal_steps * config.collect.num_envs == pytest.approx(steps / 2, rel=0.02)
     assert all(entry.reason for entry in derived.values())
@@ -48,8 +48,17 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
     assert json.dumps(given) == before
 
 
+def test_only_what_remembers_knows_a_time_limit():
+    ends = {}
+    for memory, horizon in (("gru", 50), ("gru", 500), ("feedforward", 50)):
+        given = {"algo": {"sequence_encoder": {"type": memory}}}
+        ends[memory, horizon] = planned(given, env_steps=8_000, horizon=horizon)[0].algo.time_limits
+    assert ends == {("gru", 50): "end", ("gru", 500): "bootstrap", ("feedforward", 50): "bootstrap"}
+
+
 @pytest.mark.parametrize(
-    ("horizon", "window", "pieces"), [(10, 16, None), (50, 50, None), (None, 128, 256), (5_000, 128, 256)]
+    ("horizon", "window", "pieces"),
+    [(10, 16, None), (50, 50, None), (128, 128, None), (None, 32, 64), (5_000, 32, 64)],
 )
 def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, window, pieces):
     config, _ = planned(env_steps=20_000, horizon=horizon)
@@ -65,8 +74,8 @@ def test_a_budget_that_cannot_be_planned_with_is_refused():
 
 
 def test_a_ratio_that_is_off_gives_the_steps_instead():
-    config, derived = planned({"train": {"replay_ratio": None}}, env_steps=12_000, horizon=50)
-    assert config.train.steps_per_epoch == derived["train.steps_per_epoch"].value == 90
+    config, derived = planned({"train": {"replay_ratio": None}}, env_steps=10_000, horizon=50)
+    assert config.train.steps_per_epoch == derived["train.steps_per_epoch"].value == 75
     nothing, _ = planned({"train": {"steps_per_epoch": 0}}, env_steps=12_000, horizon=50)
     assert nothing.train.steps_per_epoch == 0
 

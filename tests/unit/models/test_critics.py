@@ -64,30 +64,72 @@ def test_state_critics_layout():
     torch.testing.assert_close(critics(got, own)[0, 1, 3, 2, :, 0], got[1, 3, 2, 2])
 
 
+def moving(old, new, n, beta):
+    """Return a moment after one more batch, in float64."""
+    step = beta / (1 - (1 - beta) ** n)
+    return (1 - step) * old + step * new
+
+
 def test_popart_follows_the_targets_and_ignores_padding():
     """Against the same moving rule in float64, with targets far from zero and of small spread."""
     rng = np.random.default_rng(0)
-    popart = PopArt(2, beta=0.05)
-    mean, second, n = np.zeros(2), np.full(2, 100.0), 1
-    for _ in range(300):
+    discounts = np.array([0.9, 0.0])
+    popart = PopArt(torch.tensor(discounts, dtype=torch.float32), beta=0.05)
+    mean, second, square, share = np.zeros(2), np.ones(2), 0.0, 0.0
+    for n in range(1, 301):
         y = rng.normal([1000.0, -3.0], [0.5, 2.0], (4, 6, 2))
+        rewards = np.where(rng.random((4, 6)) < 0.2, rng.normal(0.0, 5.0, (4, 6)), 0.0)
         mask = rng.random((4, 6)) < 0.7
         padded = np.where(mask[..., None], y, np.nan)
-        popart.update(popart.stats(torch.tensor(padded, dtype=torch.float32), torch.tensor(mask)))
-        n += 1
-        step = 0.05 / (1 - 0.95**n)
-        mean = (1 - step) * mean + step * y[mask].mean(0)
-        second = (1 - step) * second + step * (y[mask] ** 2).mean(0)
+        given = (torch.tensor(padded), torch.tensor(np.where(mask, rewards, np.nan)))
+        popart.update(popart.stats(*(x.float() for x in given), torch.tensor(mask)))
+        mean = moving(mean, y[mask].mean(0), n, 0.05)
+        second = moving(second, (y[mask] ** 2).mean(0), n, 0.05)
+        square = moving(square, (rewards[mask] ** 2).mean(), n, 0.05)
+        share = moving(share, (rewards[mask] != 0).mean(), n, 0.05)
     np.testing.assert_allclose(popart.mean, mean, rtol=1e-4)
     np.testing.assert_allclose(popart.variance, np.clip(second - mean**2, 1e-4, 1e8), rtol=2e-2)
+    scale = np.sqrt(square * np.maximum(1 / (1 - discounts**2), 1 / share))
+    np.testing.assert_allclose(popart.scale, scale, rtol=1e-4)
+    np.testing.assert_allclose(popart.std, np.maximum(np.sqrt(second - mean**2), 0.1 * scale), rtol=2e-2)
 
 
 def test_popart_normalizes_and_survives_bad_sums():
-    popart = PopArt(1)
+    popart = PopArt(torch.tensor([0.5]))
+    popart.variance.fill_(100.0)
     values = torch.tensor([[[5.0, -10.0]]])
     torch.testing.assert_close(popart.normalize(values), values / 10)
-    before = (popart.mean.clone(), popart.variance.clone())
-    popart.update(torch.full((3, 1), torch.nan))
-    popart.update(torch.zeros(3, 1))
-    assert torch.equal(popart.mean, before[0])
-    assert torch.equal(popart.variance, before[1])
+    before = {k: v.clone() for k, v in popart.state_dict().items()}
+    popart.update(torch.full((5, 1), torch.nan))
+    popart.update(torch.zeros(5, 1))
+    assert all(torch.equal(v, before[k]) for k, v in popart.state_dict().items())
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e3])
+def test_the_units_of_values_grow_with_the_rewards_and_nothing_else(factor):
+    """By Monte Carlo: discounted sums of independent rewards of mean 0 vary by it; a rare one sets it at once."""
+    rng = np.random.default_rng(1)
+    rewards = factor * rng.normal(size=(400, 200)).astype(np.float32)
+    popart = PopArt(torch.tensor([0.0, 0.95]))
+    ones = torch.ones(400, 200, dtype=torch.bool)
+    popart.update(popart.stats(1e6 * torch.ones(400, 200, 2), torch.tensor(rewards), ones))
+    returns = (rewards[:, :, None] * np.array([0.0, 0.95]) ** np.arange(200)[None, :, None]).sum(1)
+    np.testing.assert_allclose(popart.scale, np.maximum(returns.std(0), 0.01), rtol=0.1)
+
+    sparse = PopArt(torch.tensor([0.9]))
+    nothing = torch.zeros(400, 200)
+    for _ in range(100):
+        sparse.update(sparse.stats(nothing.unsqueeze(-1), nothing, ones))
+    assert sparse.scale == 1.0
+    nothing[3, 7] = factor
+    sparse.update(sparse.stats(nothing.unsqueeze(-1), nothing, ones))
+    assert sparse.scale.item() == pytest.approx(max(factor, 0.01), rel=1e-3)
+
+
+def test_weights_from_before_there_were_units_keep_their_values():
+    popart = PopArt(torch.tensor([0.5, 0.9]))
+    popart.load_state_dict({**popart.state_dict(), **popart.former_state(), "variance": torch.full((2,), 1e-3)})
+    ones = torch.ones(2, 3, dtype=torch.bool)
+    popart.update(popart.stats(torch.zeros(2, 3, 2), torch.full((2, 3), 7.0), ones))
+    assert popart.scale.tolist() == [10.0, 10.0]
+    torch.testing.assert_close(popart.std, popart.variance.sqrt())

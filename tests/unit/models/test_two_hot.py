@@ -73,11 +73,17 @@ def test_value_space_decides_the_bias_of_random_returns():
     assert unbiased.decode(unbiased.encode(returns).mean(0)).item() == pytest.approx(50.0, rel=1e-5)
 
 
-def test_initial_logits_are_near_their_value():
-    two_hot = coder()
-    for value in (0.0, 30.0, -500.0):
-        start = symlog(two_hot.decode(two_hot.initial_logits(value).softmax(-1)))
-        assert abs(start - symlog(torch.tensor(value, dtype=torch.float64))) < two_hot.width
+@pytest.mark.parametrize("space", ["symlog", "return", "linear"])
+@pytest.mark.parametrize("value", [0.0, 30.0, -500.0, 99.0, 100.0])
+def test_initial_logits_stand_for_their_value(space, value):
+    """At the ends of a range as well, where a Gaussian that is cut off stands for a value some bins inside."""
+    ends = (-1e5, 1e5) if value < 50.0 else (0.0, 100.0)
+    use_symlog = space != "linear"
+    two_hot = TwoHot(*ends, 128, use_symlog=use_symlog, value_space="return" if space == "return" else "symlog")
+    start = two_hot.decode(two_hot.initial_logits(value).softmax(-1)).double()
+    goal = torch.tensor(value, dtype=torch.float64)
+    off = symlog(start) - symlog(goal) if use_symlog else start - goal
+    assert abs(off) < 0.5 * two_hot.width
 
 
 def test_far_returns_begin_with_a_moderate_loss():

@@ -37,7 +37,7 @@ def test_a_good_plan_has_no_warning():
             ("collect.steps_per_epoch", 100),
             ["episodes may take 500 steps", "an epoch has 100", "trajectory_steps=256 stores"],
         ),
-        (("algo.gamma", 0.999), ["algo.gamma is 0.999", "time limit"]),
+        (("algo.gamma", 0.999), ["a discount of 0.999", "time limit"]),
     ],
 )
 def test_what_looks_wrong_is_told(change, told):
@@ -48,3 +48,4 @@ def test_what_looks_wrong_is_told(change, told):
 def test_pieces_and_environments_without_a_limit_need_no_warning():
     assert warnings_of(("collect.steps_per_epoch", 100), ("collect.trajectory_steps", 200)) == []
     assert warnings_of(("algo.gamma", 0.999), env="seqrl/TMazePassive-v0") == []
+    assert warnings_of(("algo.gamma", 0.999), ("algo.time_limits", "end")) == []
