@@ -42,8 +42,10 @@ class MultiTask(ActorCritic[MultiTaskSection]):
         self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
         critic = self._build_action_critic(d_out=num_bins, **section.critic.options())
         assert critic.last.bias is not None
-        with torch.no_grad():  # all actions begin alike: the noise of fresh critics would be imitated
-            critic.last.weight.zero_()
+        # All actions begin nearly alike, as the noise of fresh critics would be imitated; exactly alike where the outer
+        # bins stand for huge returns.
+        with torch.no_grad():
+            critic.last.weight.mul_(0.0 if section.returns.value_space == "return" else 0.01)
             critic.last.bias.zero_()
             if initial_value is not None:
                 critic.last.bias.copy_(self.coder.initial_logits(initial_value).expand_as(critic.last.bias))
