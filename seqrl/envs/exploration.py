@@ -23,17 +23,34 @@ class Exploration(ABC):
         num_envs: E.
         seed: Of all its draws.
         randomize: Multiply epsilon by a factor that each environment draws from [0, 1) at every reset.
+        max_repeat: A random action (or noise) lasts up to this many steps of an episode. How many is drawn with
+            probabilities proportional to ``1 / n^2``; epsilon stays the share of steps that are random.
 
     Attributes:
         num_steps: ``(E,)`` int64, steps that each environment has taken in training so far.
         factor: ``(E,)`` in [0, 1).
         epsilon: ``(E,)``, of the last actions.
+
+    Source: Dabney et al. (2020), Temporally-extended epsilon-greedy exploration, arXiv 2006.01782, for ``max_repeat``.
     """
 
-    def __init__(self, codec: ActionCodec, num_envs: int, seed: np.random.SeedSequence, *, randomize: bool = True):
+    def __init__(
+        self,
+        codec: ActionCodec,
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        randomize: bool = True,
+        max_repeat: int = 1,
+    ) -> None:
         self.codec = codec
         self.num_envs = num_envs
         self.randomize = randomize
+        weights = 1.0 / np.square(np.arange(1.0, max_repeat + 1.0))
+        self._lengths = weights / weights.sum()
+        self._mean_length = float(self._lengths @ np.arange(1.0, max_repeat + 1.0))
+        self._held: np.ndarray | None = None
+        self._left = np.zeros(num_envs, np.int64)
         self.num_steps = np.zeros(num_envs, np.int64)
         self.factor = np.ones(num_envs)
         self.epsilon = np.zeros(num_envs)
@@ -53,17 +70,34 @@ class Exploration(ABC):
             self.factor[step.is_first] = self._rng.random(int(step.is_first.sum()))
         self.epsilon = self.schedule(step) * self.factor
         self._count(step)
+        self._left[step.is_first] = 0
         if self.codec.kind == "continuous":
-            noise = self._rng.standard_normal(actions.shape, np.float32)
+            noise = self._kept(self._rng.standard_normal(actions.shape, np.float32), self._left == 0)
             noisy = np.clip(actions + self.epsilon[:, None].astype(np.float32) * noise, -1.0, 1.0)
             return self.codec.executed(noisy)
-        is_random = self._rng.random(self.num_envs) < self.epsilon
+        share = self.epsilon
+        begins = self._rng.random(self.num_envs) < share / (self._mean_length - share * (self._mean_length - 1.0))
+        if step.action_mask is not None and self._held is not None:
+            self._left[((self._held > 0) & ~step.action_mask).any(-1)] = 0
+        begins &= self._left == 0
+        is_random = begins | (self._left > 0)
         if not is_random.any():
             return actions
-        mask = None if step.action_mask is None else step.action_mask[is_random]
-        chosen: np.ndarray = actions.copy()
-        chosen[is_random] = self.codec.random(self._rng, int(is_random.sum()), mask)
-        return chosen
+        drawn: np.ndarray = actions.copy()
+        if begins.any():
+            mask = None if step.action_mask is None else step.action_mask[begins]
+            drawn[begins] = self.codec.random(self._rng, int(begins.sum()), mask)
+        return np.where(is_random[:, None], self._kept(drawn, begins), actions)
+
+    def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
+        """Return what each row does at random now: what it has just drawn, for as long as it lasts."""
+        if len(self._lengths) == 1:
+            return drawn
+        lengths = 1 + self._rng.choice(len(self._lengths), self.num_envs, p=self._lengths)
+        self._left = np.where(is_new, lengths, self._left)
+        self._held = drawn if self._held is None else np.where(is_new[:, None], drawn, self._held)
+        self._left = np.maximum(self._left - 1, 0)
+        return self._held
 
     def _count(self, step: TimeStep) -> None:
         self.num_steps += ~(step.done & ~step.is_first)  # an environment that ended and waits ignores its action
@@ -80,6 +114,8 @@ class Exploration(ABC):
             "num_steps": self.num_steps.tolist(),
             "factor": self.factor.tolist(),
             "generator": self._rng.bit_generator.state,
+            "held": None if self._held is None else self._held.tolist(),
+            "left": self._left.tolist(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -88,6 +124,8 @@ class Exploration(ABC):
         if len(steps) == self.num_envs:
             self.num_steps[:], self.factor[:] = steps, state["factor"]
             self._rng.bit_generator.state = state["generator"]
+            if (held := state.get("held")) is not None:
+                self._held, self._left = np.asarray(held, np.float32), np.asarray(state["left"])
         else:
             self.num_steps[:] = int(np.mean(steps))
 
@@ -104,6 +142,7 @@ class EpsilonGreedy(Exploration):
         end: Epsilon in the end.
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
+        max_repeat: Steps that a random action lasts at most.
     """
 
     def __init__(
@@ -116,8 +155,9 @@ class EpsilonGreedy(Exploration):
         end: float = 0.05,
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
+        max_repeat: int = 1,
     ) -> None:
-        super().__init__(codec, num_envs, seed, randomize=randomize)
+        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat)
         self._start, self._end, self._anneal_steps = start, end, anneal_steps
 
     def schedule(self, step: TimeStep) -> np.ndarray:
@@ -140,6 +180,7 @@ class Bilevel(Exploration):
         late_end: The same in the end.
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
+        max_repeat: Steps that a random action lasts at most.
     """
 
     def __init__(
@@ -155,8 +196,9 @@ class Bilevel(Exploration):
         late_end: float = 0.01,
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
+        max_repeat: int = 1,
     ) -> None:
-        super().__init__(codec, num_envs, seed, randomize=randomize)
+        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat)
         self._rollout_steps = rollout_steps
         self._levels = ((start, end), (late_start, late_end))
         self._anneal_steps = anneal_steps

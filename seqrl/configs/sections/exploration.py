@@ -17,6 +17,9 @@ class _AnnealedSection(Section):
     randomize: bool = Field(
         True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
     )
+    max_repeat: PositiveInt = Field(
+        1, description="Steps that a random action lasts at most; mostly few. Epsilon stays the share of random steps."
+    )
 
 
 @EXPLORATIONS.register_section("epsilon_greedy")

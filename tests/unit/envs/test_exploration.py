@@ -132,10 +132,49 @@ def test_random_actions_obey_the_mask(space):
         assert (executed.astype(bool) & mask).any()
 
 
+def repeated(num, steps, space=None, **options):
+    """Return which of 1,000 actions were executed, ``(steps, num)``; the policy's own is the last one."""
+    codec = ActionCodec(space or spaces.Discrete(1000))
+    explore = EpsilonGreedy(codec, num, seed_sequence(0), randomize=False, **options)
+    own = codec.encode(np.full(num, 999))
+    return np.stack([codec.decode(explore(own, time_step(num, first=t == 0))) for t in range(steps)])
+
+
+def test_random_actions_last_by_one_over_n_squared_and_their_share_stays_epsilon():
+    chosen = repeated(500, 600, start=0.3, end=0.3, max_repeat=20)
+    assert abs((chosen != 999).mean() - 0.3) < 0.01
+    begins = (chosen[1:-20] != 999) & (chosen[1:-20] != chosen[:-21])
+    held = [(chosen[k : k + len(begins)] == chosen[1 : 1 + len(begins)])[begins] for k in range(1, 21)]
+    lengths = np.cumprod(held, axis=0).sum(0)
+    wanted = 1 / np.arange(1, 21) ** 2
+    found = np.bincount(lengths, minlength=21)[1:21] / len(lengths)
+    np.testing.assert_allclose(found, wanted / wanted.sum(), atol=0.01)
+
+
+def test_a_repeated_action_ends_with_its_episode_and_where_it_is_not_legal():
+    explore = make(num=2000, start=1.0, end=1.0, randomize=False, max_repeat=1000)
+    first = explore(greedy(explore), time_step(2000))
+    mask = first == 0
+    second = explore(greedy(explore), time_step(2000, mask=mask))
+    assert not (second.astype(bool) & ~mask).any()
+    again = explore(greedy(explore), time_step(2000, first=True))
+    assert abs((again == second).all(-1).mean() - 1 / 5) < 0.05
+
+
+def test_noise_lasts_too():
+    explore = make(space="box", num=3000, start=0.1, end=0.1, randomize=False, max_repeat=50)
+    seen = np.stack([explore(np.zeros((3000, 4), np.float32), time_step(3000)) for _ in range(40)])
+    assert abs(seen.std() - 0.1) < 0.002
+    assert 0.5 < (seen[1:] == seen[:-1]).all(-1).mean() < 0.9
+
+
+@pytest.mark.parametrize("max_repeat", [1, 5])
 @pytest.mark.parametrize("name", EXPLORATIONS.names())
 @pytest.mark.parametrize("space", SPACES)
-def test_a_restored_state_goes_on_alike(name, space):
+def test_a_restored_state_goes_on_alike(name, space, max_repeat):
     options = {"rollout_steps": 3} if name == "bilevel" else {}
+    if name != "none":
+        options["max_repeat"] = max_repeat
     first, other = (make(EXPLORATIONS.get(name), space, **options) for _ in range(2))
     for t in range(5):
         first(greedy(first), time_step(4, first=t == 0))
