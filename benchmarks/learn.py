@@ -252,13 +252,14 @@ DEFAULT_ROWS = {
         "position_cartpole": default(
             "POPGym PositionOnlyCartPoleEasy", "popgym-PositionOnlyCartPoleEasy-v0", 64_000, (0.12, 0.84)
         ),
-        "memory_s5": default("MiniGrid-MemoryS5", "MiniGrid-MemoryS5-v0", 40_000, None),
+        "memory_s7": default("MiniGrid-MemoryS7", "MiniGrid-MemoryS7-v0", 40_000, (0.26, 1.0)),
         "maze": default(
             "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.33, 0.57),
             "--set", 'env.kwargs={"size": 7, "num_goals": 1}', metric=SUCCESS,
         ),
         "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
+        "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
     }.items()
 }  # fmt: skip

@@ -23,6 +23,7 @@ from seqrl.models.actors import Actor
 from seqrl.models.distributions import Categorical
 from seqrl.models.temperature import Temperature
 
+INITIAL_WORTH, TARGET_SHARE = 0.2, 0.1
 AgentSectionT = TypeVar("AgentSectionT", bound=AgentSection)
 
 
@@ -69,14 +70,21 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             return Temperature(len(self.discounts), alpha=entropy.alpha)
         codec, target = self.codec, entropy.target
         if codec.kind == "continuous":
-            return Temperature(len(self.discounts), alpha=None, target=-float(codec.dim) if target is None else target)
-        most = sum(map(math.log, codec.factors or [2] * codec.dim))
-        if target is None or not 0.0 < target < most:
-            raise ConfigError(
-                f"algo.entropy.target: policies of {codec.space!r} have entropies from 0 to {most:.3f} nats; give one "
-                f"between, got {target}"
-            )
-        return Temperature(len(self.discounts), alpha=None, target=target)
+            target = -float(codec.dim) if target is None else target
+        else:
+            most = sum(map(math.log, codec.factors or [2] * codec.dim))
+            target = TARGET_SHARE * most if target is None else target
+            if not 0.0 < target < most:
+                raise ConfigError(
+                    f"algo.entropy.target: policies of {codec.space!r} have entropies from 0 to {most:.3f} nats; give "
+                    f"one between, got {target}"
+                )
+        initial = INITIAL_WORTH if self.algo_config.use_popart else 1.0
+        return Temperature(len(self.discounts), alpha=None, target=target, initial=initial)
+
+    def _worth(self, temperature: Temperature) -> Float[Tensor, " G"]:
+        """Return what a nat of entropy is worth, in the units of values."""
+        return temperature.alpha * self.popart.scale if self.algo_config.use_popart else temperature.alpha
 
     def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         """Return the advantage of the data's actions, from Q - V of each critic.
@@ -169,10 +177,10 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             section.num_actions_for_value_in_critic_loss,
         )  # fmt: skip
         values_BLG = random_subset_reduction(values_BLGC, section.num_critics_td, minimum=section.online_coeff > 0)
-        if self.temperature is None:
+        if self.temperature is None or section.entropy is None or not section.entropy.backup:
             return values_BLG
         policy = actor.distribution(parameters, p.batch.inputs.action_mask)
-        return values_BLG + self.temperature.alpha * policy.entropy()
+        return values_BLG + self._worth(self.temperature) * policy.entropy()
 
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
         """Return the error of the critics."""
@@ -190,7 +198,7 @@ class ActorCritic(ValueAgent[AgentSectionT]):
             metrics = weight_metrics(p.batch.mask, weight_BTG) if self.wants_metrics else {}
             if self.temperature is not None:
                 entropy_BTG = self.policy_over_data(p).entropy()
-                own_BTGC = own_BTGC + (self.temperature.alpha * entropy_BTG).unsqueeze(-1)
+                own_BTGC = own_BTGC + (self._worth(self.temperature) * entropy_BTG).unsqueeze(-1)
                 losses |= self._temperature_losses(self.temperature, entropy_BTG, p)
                 metrics |= self._temperature_metrics(self.temperature)
             if section.online_coeff > 0:

@@ -74,13 +74,15 @@ class EntropySection(Section):
 
     alpha: Literal["auto"] | PositiveFloat = Field(
         "auto",
-        description="Worth of one nat of entropy, in multiplied reward units; auto learns it, one for each discount.",
+        description="Worth of one nat of entropy, in the unit of values with use_popart, else in multiplied rewards; "
+        "auto learns it, one for each discount.",
     )
     target: float | None = Field(
         None,
-        description="Entropy, in nats, towards which auto leads each policy; null takes minus the action's width. "
-        "Actions that are not continuous need one.",
+        description="Entropy, in nats, towards which auto leads each policy; null takes minus the width of continuous "
+        "actions, and a tenth of random choice's for others.",
     )
+    backup: bool = Field(True, description="Add what entropy is worth to the critics' targets too, as SAC does.")
 
     @model_validator(mode="after")
     def _target_is_for_auto(self) -> EntropySection:

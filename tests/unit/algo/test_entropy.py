@@ -60,15 +60,30 @@ def test_targets_and_loss_grow_by_the_worth_of_the_entropy(space, values):
     torch.testing.assert_close((loss - soft_loss).double(), bonus.mean(-1)[:, :-1], rtol=1e-4, atol=1e-5)
 
 
-def test_the_worth_is_in_multiplied_reward_units_with_popart_too():
+def test_the_worth_is_in_the_unit_of_values_with_popart():
     plain, batch = agent(use_popart=True)
     algo, _ = agent(entropy={"alpha": 0.4}, use_popart=True)
     for each in (plain, algo):
-        each.popart.variance[:] = torch.tensor([4.0, 9.0])
+        each.popart.variance[:] = torch.tensor([400.0, 900.0])
+        each.popart.reward_square.fill_(4.0)
+        each.popart.reward_share.fill_(1.0)
+    unit = torch.tensor([2.0 / (1 - gamma**2) ** 0.5 for gamma in (0.5, algo.algo_config.gamma)]).double()
     p = algo.look(batch)
-    bonus = 0.4 * entropy_of(algo.actor, p.state, batch.inputs, THREE)[:, :-1] / torch.tensor([2.0, 3.0]).double()
+    bonus = 0.4 * unit * entropy_of(algo.actor, p.state, batch.inputs, THREE)[:, :-1] / torch.tensor([20.0, 30.0])
     losses = [each.actor_terms(each.look(batch)).losses["actor_online"][1] for each in (plain, algo)]
     torch.testing.assert_close((losses[0] - losses[1]).double(), bonus.mean(-1), rtol=1e-4, atol=1e-5)
+
+
+def test_targets_are_without_entropy_where_it_is_not_backed_up():
+    plain, batch = agent(use_popart=True)
+    algo, _ = agent(entropy={"alpha": 0.4, "backup": False}, use_popart=True)
+    found = []
+    for each in (plain, algo):
+        torch.manual_seed(0)
+        p = each.look(batch)
+        found.append((each.next_values(p), each.actor_terms(p).losses["actor_online"][1]))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert (found[0][1] > found[1][1]).any()
 
 
 def test_the_best_policy_is_the_softmax_of_the_values():
@@ -168,10 +183,22 @@ def test_the_target_of_continuous_actions_is_minus_their_width():
 
 
 @pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
-@pytest.mark.parametrize("target", [None, -1.0, 9.0])
-def test_other_actions_need_a_target_that_can_be_reached(space, target):
+@pytest.mark.parametrize("target", [-1.0, 9.0])
+def test_other_actions_take_a_target_that_can_be_reached(space, target):
     with pytest.raises(ConfigError, match=rf"algo\.entropy\.target: policies of .* give one between, got {target}"):
         agent(ACTION_SPACES[space], {"target": target})
+
+
+@pytest.mark.parametrize(("space", "choices"), [("discrete", 5), ("multi_discrete", 6), ("multi_binary", 16)])
+def test_the_target_of_other_actions_is_a_tenth_of_random_choice(space, choices):
+    algo, _ = agent(ACTION_SPACES[space], {})
+    assert algo.temperature.target == pytest.approx(0.1 * math.log(choices))
+
+
+def test_a_learned_worth_begins_at_a_fifth_of_the_unit_with_popart():
+    for use_popart, worth in ((True, 0.2), (False, 1.0)):
+        algo, _ = agent(entropy={}, use_popart=use_popart)
+        assert algo.temperature.alpha.tolist() == pytest.approx([worth, worth])
 
 
 def test_what_cannot_be_is_refused():
