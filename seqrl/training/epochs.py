@@ -77,7 +77,6 @@ class Epochs:
         self._checkpoints, self._callbacks, self._ending = checkpoints, callbacks, ending
         self._run_log, self._hooks = run_log, hooks
         self._publisher: Publisher | None = None
-        self._num_dropped = 0
 
     def run(self) -> None:
         """Learn or collect until the run ends; after a signal, save first.
@@ -141,9 +140,10 @@ class Epochs:
             logger.info("report: %s", file)
 
     def _tell_what_was_dropped(self) -> None:
-        if self._num_dropped > self._parts.num_steps / 10 and self._parts.num_steps and self._parts.processes.is_main:
+        num_dropped, num_taken = self._progress.num_dropped, self._parts.num_steps
+        if num_dropped > num_taken / 10 and num_taken and self._parts.processes.is_main:
             self._run_log.warn(
-                f"{self._num_dropped} planned gradient steps were not taken, as the replay had too little: only whole "
+                f"{num_dropped} planned gradient steps were not taken, as the replay had too little: only whole "
                 "episodes are stored, or pieces of collect.trajectory_steps; collect.replay.min_transitions is "
                 f"{self._config.collect.replay.min_transitions}"
             )
@@ -163,7 +163,7 @@ class Epochs:
             if is_ready:
                 learned = self._learn_epoch(epoch)
             else:
-                self._num_dropped += config.train.steps_per_epoch
+                progress.num_dropped += config.train.steps_per_epoch
         progress.end_epoch()
         numbers = epoch_metrics(parts, collected, learned, time.perf_counter() - begin)
         self._hooks.log(numbers, parts.num_steps)

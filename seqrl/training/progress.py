@@ -20,6 +20,7 @@ class Progress:
         env_steps: Environment name -> transitions taken in training, by all processes.
         num_episodes: Training episodes that have ended.
         num_faults: Failures of training environments.
+        num_dropped: Planned gradient steps that were not taken, for want of data.
         reported: What collectors had reported at the last count.
         step_in_epoch: Gradient steps of the epoch under way that are done.
         is_in_epoch: Whether an epoch is under way, that is, it still collects or learns.
@@ -33,6 +34,7 @@ class Progress:
     env_steps: Counter[str] = field(default_factory=Counter)
     num_episodes: int = 0
     num_faults: int = 0
+    num_dropped: int = 0
     reported: dict[str, Any] = field(default_factory=dict)
     step_in_epoch: int = 0
     is_in_epoch: bool = False
@@ -109,6 +111,7 @@ class Progress:
             "env_steps": dict(self.env_steps),
             "num_episodes": self.num_episodes,
             "num_faults": self.num_faults,
+            "num_dropped": self.num_dropped,
             "reported": self.reported,
         }
 
@@ -123,6 +126,7 @@ class Progress:
         self.is_evaluated = values.get("is_evaluated", True)
         self.env_steps = Counter(values["env_steps"])
         self.num_episodes, self.num_faults = values["num_episodes"], values["num_faults"]
+        self.num_dropped = values.get("num_dropped", 0)
         self.reported = dict(values["reported"])
 
 

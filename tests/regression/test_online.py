@@ -208,6 +208,15 @@ def test_learning_waits_for_the_minimum_size(tmp_path):
     assert 0 < experiment.num_steps < 16
 
 
+def test_steps_that_were_dropped_are_told_at_the_end_of_a_resumed_run(tmp_path, caplog):
+    late = {"collect": {"replay": {"min_transitions": 100}}}
+    run(small(tmp_path, **late, train={"num_epochs": 1}))
+    caplog.clear()
+    experiment, _ = run(small(tmp_path, **late), resume=True)
+    dropped = 16 - experiment.num_steps
+    assert f"{dropped} planned gradient steps were not taken" in caplog.text
+
+
 def test_a_budget_is_kept_and_reported(tmp_path):
     _, stats = run(small(tmp_path, collect={"replay": {"max_trajectories": 8}}))
     last = [r for r in rows(tmp_path) if "data/replay/trajectories" in r][-1]
