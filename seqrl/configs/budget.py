@@ -81,8 +81,6 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
     section = CONFIGS.get(str(out["algo_name"])).model_fields["algo"].annotation
     known = set(getattr(section, "model_fields", {}))
     proposals = _shared(out, budget) + (_online(out, budget) if budget.env_steps else _offline(out, budget))
-    if budget.env_steps and "entropy" in known:
-        proposals += _entropy(out)
     done = []
     for proposal in proposals:
         path = proposal.key.split(".")
@@ -168,8 +166,6 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         out.append(Derived("collect.exploration.randomize", False, own))
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
-        longest = min(budget.horizon or MAX_WINDOW, MAX_WINDOW)
-        out.append(Derived("collect.exploration.max_repeat", longest, "single random steps cancel each other out"))
     window = _window(values, budget)
     pieces = max(2 * window, per_epoch)
     if budget.horizon is None or budget.horizon > pieces:
@@ -227,13 +223,6 @@ def _values(values: Mapping[str, Any]) -> list[Derived]:
             "shorter views, of one step each, are learned sooner and teach the memory",
         ),
     ]
-
-
-def _entropy(values: Mapping[str, Any]) -> list[Derived]:
-    """Return what keeps a policy trying actions where its critics hardly prefer one."""
-    if _has(values, "algo.distribution") or _get(values, "algo.online_coeff", 1.0) == 0.0:
-        return []
-    return [Derived("algo.entropy", {"backup": False}, "go on trying what seems nearly as good")]
 
 
 def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:

@@ -48,20 +48,11 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
     assert json.dumps(given) == before
 
 
-def test_a_policy_stays_random_where_its_distribution_and_loss_allow_it():
-    assert not planned(env_steps=8_000, horizon=50)[0].algo.entropy.backup
-    for given in (
-        {"algo": {"online_coeff": 0.0}},
-        {"algo": {"entropy": None}},
-        {"algo": {"distribution": {"type": "deterministic"}}},
-    ):
-        assert planned(given, env_steps=8_000, horizon=50)[0].algo.entropy is None
-    assert "algo.entropy" not in planned({"algo_name": "iql"}, env_steps=8_000, horizon=50)[1]
-
-
-def test_random_actions_last_for_at_most_an_episode():
-    for horizon, longest in ((10, 10), (500, 128), (None, 128)):
-        assert planned(env_steps=8_000, horizon=horizon)[0].collect.exploration.max_repeat == longest
+def test_a_budget_to_collect_lets_multitask_go_beyond_what_it_imitates():
+    config, _ = planned({"algo_name": "multitask"}, env_steps=8_000, horizon=50)
+    assert (config.algo.online_coeff, config.algo.returns.initial_value) == (1.0, 0.0)
+    config, _ = planned({"algo_name": "multitask"}, gradient_steps=8_000, horizon=50)
+    assert (config.algo.online_coeff, config.algo.returns.initial_value) == (0.0, None)
 
 
 def test_only_what_remembers_knows_a_time_limit():
