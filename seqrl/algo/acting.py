@@ -41,6 +41,9 @@ class ActingAlgo(Protocol):
     def act(self, inputs: SeqInputs, state: dict[str, Any], deterministic: bool) -> tuple[Tensor, dict[str, Any]]:
         """Return policy actions for one more input per row, and the next state."""
 
+    def explore(self, inputs: SeqInputs, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        """Return the same for training environments."""
+
     def step_problem(self, step: int) -> str:
         """Return what to say of a step that the memory cannot take."""
 
@@ -52,12 +55,14 @@ class VectorPolicy:
         algo: Gives the actions.
         num_rows: How many environments.
         deterministic: Act greedily rather than by sampling.
+        explores: Sample as the algorithm does in training environments.
     """
 
-    def __init__(self, algo: ActingAlgo, num_rows: int, *, deterministic: bool) -> None:
+    def __init__(self, algo: ActingAlgo, num_rows: int, *, deterministic: bool, explores: bool = False) -> None:
         self.algo = algo
         self.num_rows = num_rows
         self.deterministic = deterministic
+        self._explores = explores and not deterministic
         self._state = algo.init_state(num_rows)
         self._step = np.zeros(num_rows, np.int64)
         self._prev_action = algo.codec.zeros(num_rows)
@@ -110,7 +115,11 @@ class VectorPolicy:
             step=self._tensor(self._step),
             action_mask=None if legal is None else self._tensor(legal),
         )
-        actions, self._state = self.algo.act(self.algo.inputs.scaled(inputs), self._state, self.deterministic)
+        scaled = self.algo.inputs.scaled(inputs)
+        if self._explores:
+            actions, self._state = self.algo.explore(scaled, self._state)
+        else:
+            actions, self._state = self.algo.act(scaled, self._state, self.deterministic)
         executed: np.ndarray = self.algo.inputs.own_actions(actions.float()).cpu().numpy()
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1

@@ -19,8 +19,10 @@ from seqrl.configs.actor_critic_config import ActorCriticSection
 from seqrl.configs.sections.agent import AgentSection, EntropySection
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import FILTERS
+from seqrl.core.tensors import SeqInputs
 from seqrl.models.actors import Actor
 from seqrl.models.distributions import Categorical
+from seqrl.models.sequence_encoders import State
 from seqrl.models.temperature import Temperature
 
 INITIAL_WORTH, TARGET_SHARE = 0.2, 0.1
@@ -85,6 +87,26 @@ class ActorCritic(ValueAgent[AgentSectionT]):
     def _worth(self, temperature: Temperature) -> Float[Tensor, " G"]:
         """Return what a nat of entropy is worth, in the units of values."""
         return temperature.alpha * self.popart.scale if self.algo_config.use_popart else temperature.alpha
+
+    def explore(self, inputs: SeqInputs, state: State) -> tuple[Float[Tensor, "B A"], State]:
+        """Return samples of the policy, or with ``algo.boltzmann.share`` of softmax(Q / temperature).
+
+        Q is that of the acting discount, a mean over critics. A policy that never takes an action does not learn that
+        it is the better one by now, or might be; its critics hold it for nearly as good.
+        """
+        boltzmann = self.algo_config.boltzmann
+        if boltzmann is None or not (self.learns_values and self.sums_over_actions):
+            return super().explore(inputs, state)
+        hidden, state = self.trunk(inputs, state)
+        policy = self._acting_policy(hidden, inputs)
+        assert isinstance(policy, Categorical)
+        q_BLAGC = self.values_of(self.critic.share(hidden).transpose(2, 3).unsqueeze(-1))
+        unit = self.popart.std[-1] if self.algo_config.use_popart else 1.0
+        q_BA = q_BLAGC[:, -1, :, -1].mean(-1) / (boltzmann.temperature * unit)
+        mask = None if inputs.action_mask is None else inputs.action_mask[:, -1]
+        preferred = Categorical(q_BA, self.codec.factors, 0.0, mask)
+        mixed_BA = policy.probs[:, -1, 0].lerp(preferred.probs, boltzmann.share)
+        return Categorical(mixed_BA.log(), self.codec.factors, 0.0, None).sample(), state
 
     def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         """Return the advantage of the data's actions, from Q - V of each critic.

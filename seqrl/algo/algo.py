@@ -141,6 +141,10 @@ class Algo(ABC, Generic[SectionT]):
         The given state is consumed: it may be overwritten.
         """
 
+    def explore(self, inputs: SeqInputs, state: State) -> tuple[Float[Tensor, "B A"], State]:
+        """Return what :meth:`act` does in training environments: a sample, unless an algorithm has a better idea."""
+        return self.act(inputs, state, deterministic=False)
+
     @abstractmethod
     def init_state(self, num_rows: int) -> State:
         """Return the state of a policy that has seen nothing."""

@@ -47,7 +47,8 @@ class AlgoPolicy:
         exploration: Exploration | None = None,
         clear_at: int | None = None,
     ) -> None:
-        self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic)
+        explores = exploration is not None
+        self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic, explores=explores)
         self._exploration = exploration
         self._clear_at = clear_at
 

@@ -91,6 +91,20 @@ class EntropySection(Section):
         return self
 
 
+class BoltzmannSection(Section):
+    """How training environments see the critics' opinion too. For a single discrete action; others are not changed."""
+
+    share: float = Field(
+        0.2,
+        gt=0.0,
+        le=1.0,
+        description="Share of the steps at which the action is drawn from softmax(Q / temperature).",
+    )
+    temperature: PositiveFloat = Field(
+        0.1, description="In standard deviations of the targets with use_popart, else in multiplied rewards."
+    )
+
+
 class ValueSection(PolicySection):
     """What all algorithms share that learn values of actions."""
 
@@ -146,6 +160,9 @@ class AgentSection(ValueSection):
     use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
     entropy: EntropySection | None = Field(
         None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
+    )
+    boltzmann: BoltzmannSection | None = Field(
+        None, description="Take some actions of training environments by their values; null takes the policy's alone."
     )
 
     @model_validator(mode="after")
