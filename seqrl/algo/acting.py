@@ -41,7 +41,11 @@ class ActingAlgo(Protocol):
     def act(self, inputs: SeqInputs, state: dict[str, Any], deterministic: bool) -> tuple[Tensor, dict[str, Any]]:
         """Return policy actions for one more input per row, and the next state."""
 
-    def explore(self, inputs: SeqInputs, state: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    @property
+    def explores(self) -> bool:
+        """Whether :meth:`explore` differs from :meth:`act`."""
+
+    def explore(self, inputs: SeqInputs, state: dict[str, Any], luck: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the same for training environments."""
 
     def step_problem(self, step: int) -> str:
@@ -62,7 +66,8 @@ class VectorPolicy:
         self.algo = algo
         self.num_rows = num_rows
         self.deterministic = deterministic
-        self._explores = explores and not deterministic
+        self._explores = explores and algo.explores and not deterministic
+        self._luck = torch.ones(num_rows, device=algo.device)
         self._state = algo.init_state(num_rows)
         self._step = np.zeros(num_rows, np.int64)
         self._prev_action = algo.codec.zeros(num_rows)
@@ -71,6 +76,8 @@ class VectorPolicy:
     def reset(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True."""
         self.clear_memory(rows)
+        if self._explores and rows.any():
+            self._luck = torch.where(self._tensor(rows)[:, 0], torch.rand_like(self._luck), self._luck)
         self._step[rows] = 0
         self._prev_action[rows] = 0.0
 
@@ -117,7 +124,7 @@ class VectorPolicy:
         )
         scaled = self.algo.inputs.scaled(inputs)
         if self._explores:
-            actions, self._state = self.algo.explore(scaled, self._state)
+            actions, self._state = self.algo.explore(scaled, self._state, self._luck)
         else:
             actions, self._state = self.algo.act(scaled, self._state, self.deterministic)
         executed: np.ndarray = self.algo.inputs.own_actions(actions.float()).cpu().numpy()

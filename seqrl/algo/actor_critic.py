@@ -88,15 +88,18 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         """Return what a nat of entropy is worth, in the units of values."""
         return temperature.alpha * self.popart.scale if self.algo_config.use_popart else temperature.alpha
 
-    def explore(self, inputs: SeqInputs, state: State) -> tuple[Float[Tensor, "B A"], State]:
-        """Return samples of the policy, or with ``algo.boltzmann.share`` of softmax(Q / temperature).
+    @property
+    def explores(self) -> bool:  # noqa: D102
+        return self.algo_config.boltzmann is not None and self.learns_values and self.sums_over_actions
+
+    def explore(self, inputs: SeqInputs, state: State, luck: Float[Tensor, " B"]) -> tuple[Float[Tensor, "B A"], State]:
+        """Return samples of softmax(Q / temperature) in rows of little luck, and of the policy in the others.
 
         Q is that of the acting discount, a mean over critics. A policy that never takes an action does not learn that
         it is the better one by now, or might be; its critics hold it for nearly as good.
         """
         boltzmann = self.algo_config.boltzmann
-        if boltzmann is None or not (self.learns_values and self.sums_over_actions):
-            return super().explore(inputs, state)
+        assert boltzmann is not None
         hidden, state = self.trunk(inputs, state)
         policy = self._acting_policy(hidden, inputs)
         assert isinstance(policy, Categorical)
@@ -105,8 +108,8 @@ class ActorCritic(ValueAgent[AgentSectionT]):
         q_BA = q_BLAGC[:, -1, :, -1].mean(-1) / (boltzmann.temperature * unit)
         mask = None if inputs.action_mask is None else inputs.action_mask[:, -1]
         preferred = Categorical(q_BA, self.codec.factors, 0.0, mask)
-        mixed_BA = policy.probs[:, -1, 0].lerp(preferred.probs, boltzmann.share)
-        return Categorical(mixed_BA.log(), self.codec.factors, 0.0, None).sample(), state
+        by_value_B1 = (luck < boltzmann.share).unsqueeze(-1)
+        return torch.where(by_value_B1, preferred.sample(), policy.sample()[:, -1, 0]), state
 
     def advantage(self, gap_BTGC: Tensor) -> Float[Tensor, "B T G"]:
         """Return the advantage of the data's actions, from Q - V of each critic.

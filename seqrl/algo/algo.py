@@ -141,8 +141,19 @@ class Algo(ABC, Generic[SectionT]):
         The given state is consumed: it may be overwritten.
         """
 
-    def explore(self, inputs: SeqInputs, state: State) -> tuple[Float[Tensor, "B A"], State]:
-        """Return what :meth:`act` does in training environments: a sample, unless an algorithm has a better idea."""
+    @property
+    def explores(self) -> bool:
+        """Whether it has an idea of its own of how to act in training environments: :meth:`explore`."""
+        return False
+
+    def explore(self, inputs: SeqInputs, state: State, luck: Float[Tensor, " B"]) -> tuple[Float[Tensor, "B A"], State]:
+        """Return what :meth:`act` does, in training environments.
+
+        Args:
+            inputs: One more input per row ``(B, 1, ...)``.
+            state: Consumed.
+            luck: In [0, 1), drawn by each row for its episode.
+        """
         return self.act(inputs, state, deterministic=False)
 
     @abstractmethod

@@ -92,13 +92,13 @@ class EntropySection(Section):
 
 
 class BoltzmannSection(Section):
-    """How training environments see the critics' opinion too. For a single discrete action; others are not changed."""
+    """Training episodes in which values choose the actions, where the action is a single discrete one."""
 
     share: float = Field(
         0.2,
         gt=0.0,
         le=1.0,
-        description="Share of the steps at which the action is drawn from softmax(Q / temperature).",
+        description="Share of the training episodes whose actions are drawn from softmax(Q / temperature).",
     )
     temperature: PositiveFloat = Field(
         0.1, description="In standard deviations of the targets with use_popart, else in multiplied rewards."
@@ -162,7 +162,7 @@ class AgentSection(ValueSection):
         None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
     )
     boltzmann: BoltzmannSection | None = Field(
-        None, description="Take some actions of training environments by their values; null takes the policy's alone."
+        None, description="Act by the values in some training episodes; null acts by the policy in all."
     )
 
     @model_validator(mode="after")
