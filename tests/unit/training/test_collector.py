@@ -130,7 +130,7 @@ class RandomAlgo:
 
     max_step, device, nets, step_problem = None, torch.device("cpu"), SimpleNamespace(training=False), str
     config = SimpleNamespace(observation=SimpleNamespace(use_prev_reward=True))
-    goal_keys, needs_reward = (), False
+    goal_keys, needs_reward, explores = (), False, True
     inputs = SimpleNamespace(scaled=lambda x: x, own_actions=lambda x: x)
 
     def __init__(self, env, seed):
@@ -152,6 +152,10 @@ class RandomAlgo:
             legal = None if mask is None else mask[row].tolist()
             self.seen.setdefault((uid, time), []).append((inputs.prev_action[row, 0].numpy(), counts, legal))
         return torch.from_numpy(self.codec.random(self.rng, len(state), mask)), state + 1
+
+    def explore(self, inputs, state, luck):
+        assert luck.shape == state.shape
+        return self.act(inputs, state, deterministic=False)
 
 
 def _pieces(case, world, row):
