@@ -252,7 +252,7 @@ DEFAULT_ROWS = {
         "position_cartpole": default(
             "POPGym PositionOnlyCartPoleEasy", "popgym-PositionOnlyCartPoleEasy-v0", 64_000, (0.12, 0.84)
         ),
-        "memory_s7": default("MiniGrid-MemoryS7", "MiniGrid-MemoryS7-v0", 40_000, (0.26, 1.0)),
+        "memory_s7": default("MiniGrid-MemoryS7", "MiniGrid-MemoryS7-v0", 40_000, None),
         "maze": default(
             "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.33, 0.57),
             "--set", 'env.kwargs={"size": 7, "num_goals": 1}', metric=SUCCESS,

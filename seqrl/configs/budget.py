@@ -211,8 +211,6 @@ def _values(values: Mapping[str, Any]) -> list[Derived]:
     few = "few environment steps"
     gamma = _get(values, "algo.gamma", GAMMA)
     return [
-        Derived("algo.online_coeff", 1.0, "imitation alone keeps to what was tried"),
-        Derived("algo.returns.initial_value", 0.0, "as if nothing were paid, until something is"),
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
         Derived("algo.gamma", gamma, few),

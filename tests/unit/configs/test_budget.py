@@ -48,13 +48,6 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
     assert json.dumps(given) == before
 
 
-def test_a_budget_to_collect_lets_multitask_go_beyond_what_it_imitates():
-    config, _ = planned({"algo_name": "multitask"}, env_steps=8_000, horizon=50)
-    assert (config.algo.online_coeff, config.algo.returns.initial_value) == (1.0, 0.0)
-    config, _ = planned({"algo_name": "multitask"}, gradient_steps=8_000, horizon=50)
-    assert (config.algo.online_coeff, config.algo.returns.initial_value) == (0.0, None)
-
-
 def test_only_what_remembers_knows_a_time_limit():
     ends = {}
     for memory, horizon in (("gru", 50), ("gru", 500), ("feedforward", 50)):

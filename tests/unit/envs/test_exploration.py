@@ -132,9 +132,9 @@ def test_random_actions_obey_the_mask(space):
         assert (executed.astype(bool) & mask).any()
 
 
-def repeated(num, steps, space=None, **options):
+def repeated(num, steps, **options):
     """Return which of 1,000 actions were executed, ``(steps, num)``; the policy's own is the last one."""
-    codec = ActionCodec(space or spaces.Discrete(1000))
+    codec = ActionCodec(spaces.Discrete(1000))
     explore = EpsilonGreedy(codec, num, seed_sequence(0), randomize=False, **options)
     own = codec.encode(np.full(num, 999))
     return np.stack([codec.decode(explore(own, time_step(num, first=t == 0))) for t in range(steps)])
