@@ -164,7 +164,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     @abstractmethod
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
-        """Return ``v`` (multiplied reward units), ``advantage`` and the ``filter_weight`` that it gives."""
+        """Return ``v`` (multiplied reward units), ``advantage`` and, where it weighs imitation, ``filter_weight``."""
 
     # --------------------------------------------------------------------------------------------- losses
     def look(self, batch: SeqBatch) -> Pass:
@@ -284,8 +284,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         """Return what the critics think of a processed batch.
 
         Returns:
-            ``q``, ``v``, ``advantage``, ``filter_weight`` (what imitation weighs a transition by), ``ensemble_std``:
-            each ``(B, T, G)``; q, v and the deviation in original reward units, the advantage as it is weighed.
+            ``q``, ``v``, ``advantage``, ``ensemble_std`` and, where values weigh imitation, ``filter_weight``: each
+            ``(B, T, G)``; q, v and the deviation in original reward units, the advantage as it is weighed.
 
         Raises:
             ConfigError: If the agent has no critics (``filter`` none and ``online_coeff`` 0).
@@ -297,9 +297,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         multiplier = self.algo_config.reward_multiplier
         return {
             "q": q.mean(-1) / multiplier,
+            **judged,
             "v": judged["v"] / multiplier,
-            "advantage": judged["advantage"],
-            "filter_weight": judged["filter_weight"],
             "ensemble_std": q.std(-1, correction=0) / multiplier,
         }
 

@@ -135,7 +135,30 @@ class OfflineOptimizerSection(OptimizerSection):
     )
 
 
-class AgentSection(ValueSection):
+class SoftSection(ValueSection):
+    """What algorithms share whose policy climbs its own critics."""
+
+    num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
+    num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
+    num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
+    use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
+    entropy: EntropySection | None = Field(
+        None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
+    )
+    online_value: Literal["min", "mean"] = Field(
+        "min", description="How the ensemble judges the policy's own actions in the policy-gradient loss."
+    )
+
+    @model_validator(mode="after")
+    def _enough_critics(self) -> SoftSection:
+        if self.num_critics_td > self.critic.num_critics:
+            raise ValueError(
+                f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
+            )
+        return self
+
+
+class AgentSection(SoftSection):
     """What both agents share."""
 
     gamma: Discount = Field(0.999, description="Discount of the policy that acts.")
@@ -150,27 +173,13 @@ class AgentSection(ValueSection):
     )
     online_coeff: NonNegativeFloat = Field(1.0, description="Weight of the actor's policy-gradient loss.")
     offline_coeff: NonNegativeFloat = Field(0.1, description="Weight of the actor's filtered imitation loss.")
-    online_value: Literal["min", "mean"] = Field(
-        "min", description="How the ensemble judges the policy's own actions in the policy-gradient loss."
-    )
     critic_loss_weight: PositiveFloat = Field(10.0, description="Weight of the critic loss.")
-    num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
-    num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
-    num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
-    use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
-    entropy: EntropySection | None = Field(
-        None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
-    )
     boltzmann: BoltzmannSection | None = Field(
         None, description="Act by the values in some training episodes; null acts by the policy in all."
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> AgentSection:
-        if self.num_critics_td > self.critic.num_critics:
-            raise ValueError(
-                f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
-            )
         if self.online_coeff == 0 and self.offline_coeff == 0:
             raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
         if self.online_coeff == 0 and self.entropy is not None:
