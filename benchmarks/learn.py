@@ -458,10 +458,9 @@ def main() -> int:
             p.error(f"no such row here: {', '.join(unknown)}")
         queue = [run for run in all_runs(rows, arguments.variants, arguments.seeds) if not has_result(*run)]
         failures = work(queue, partial(train, folder=runs), arguments.workers)
-    if planned := rows_of_defaults():
-        print(table(planned))
-        write_table(ROOT / "docs/learning.md", "defaults", table(planned))
-        write_table(ROOT / "README.md", "defaults", table(rows_of_defaults(README_ROWS)))
+    print(table(rows_of_defaults()))
+    write_table(ROOT / "docs/learning.md", "defaults", table(rows_of_defaults()))
+    write_table(ROOT / "README.md", "defaults", table(rows_of_defaults(README_ROWS)))
     lines = rows_of_table()
     print(table(lines))
     write_table(ROOT / "docs/learning.md", "learning", table(lines))

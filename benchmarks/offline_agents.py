@@ -84,20 +84,23 @@ CLASSIFIED: Settings = {
     "algo.returns.use_symlog": "false",
 }
 GRID_TAU, POINT_TAU = {"algo.tau": 0.05}, {"algo.tau": 0.01}
-IMPLICIT: Settings = {
+OFFLINE: Settings = {
     "train.steps_per_epoch": 1000,
     "algo.critic.d_hidden": 64,
     "algo.gamma": 0.97,
     "algo.reward_multiplier": 10.0,
-    "algo.beta": 1.0,
 }
 ALGOS: dict[str, dict[str, Settings]] = {
     "bc": {task: {"train.steps_per_epoch": 500} for task in TASKS},
     "actor_critic": {"grid": {**AGENT, **GRID_TAU}, "point": {**AGENT, **POINT_TAU}},
     "multitask": {"grid": {**AGENT, **CLASSIFIED, **GRID_TAU}, "point": {**AGENT, **CLASSIFIED, **POINT_TAU}},
-    "iql": {"grid": {**IMPLICIT, **GRID_TAU}, "point": {**IMPLICIT, **POINT_TAU}},
+    "iql": {"grid": {**OFFLINE, "algo.beta": 1.0, **GRID_TAU}, "point": {**OFFLINE, "algo.beta": 1.0, **POINT_TAU}},
+    "td3_bc": {"point": {**OFFLINE, **POINT_TAU}},
+    "cql": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
+    "edac": {"point": {**OFFLINE, **POINT_TAU}},
 }
-"""Algorithm -> task -> settings besides those of all. ``bc`` is what the others have to beat."""
+"""Algorithm -> task -> settings besides those of all; no task whose actions it does not take. The others have to beat
+``bc``."""
 Run = tuple[str, str, int]
 """Task, algorithm and seed."""
 
@@ -170,7 +173,7 @@ def results(task: str, algo: str) -> list[dict[str, Any]]:
 def rows_of_table() -> list[dict[str, str]]:
     """Return a row for each task and algorithm that has results."""
     rows = []
-    for task, algo in ((task, algo) for task in TASKS for algo in ALGOS):
+    for task, algo in ((task, algo) for task in TASKS for algo in ALGOS if task in ALGOS[algo]):
         if runs := results(task, algo):
             shares = [run["successes"] / run["episodes"] for run in runs]
             row = {"task": TASKS[task][0], "algorithm": algo, "success, mean of the seeds": f"{np.mean(shares):.3f}"}
@@ -181,7 +184,7 @@ def rows_of_table() -> list[dict[str, str]]:
 def all_runs(algos: Iterable[str]) -> Iterator[Run]:
     """Yield every run of some algorithms, a seed of each first."""
     chosen = list(algos)
-    yield from ((task, algo, seed) for seed in SEEDS for task in TASKS for algo in chosen)
+    yield from ((task, algo, seed) for seed in SEEDS for task in TASKS for algo in chosen if task in ALGOS[algo])
 
 
 def work(queue: Iterable[Run]) -> Iterator[Path]:

@@ -45,7 +45,9 @@ def _processor() -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return rows as a Markdown table."""
+    """Return rows as a Markdown table; a word on it where there are none."""
+    if not rows:
+        return "Not measured yet."
     columns = list(rows[0])
     lines = [columns, ["---"] * len(columns), *[[str(row[c]) for c in columns] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -11,20 +11,29 @@ from seqrl.algo.algo import (
 )
 from seqrl.algo.bc import BC
 from seqrl.algo.bc_vae import BCVAE
+from seqrl.algo.bcq import BCQ
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
 from seqrl.algo.chunk_policy import ChunkPolicy
+from seqrl.algo.cql import CQL
+from seqrl.algo.edac import EDAC
 from seqrl.algo.iql import IQL
 from seqrl.algo.losses import Losses
 from seqrl.algo.multitask import MultiTask
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.rollout_policy import RolloutPolicy
+from seqrl.algo.soft_agent import SoftAgent
+from seqrl.algo.td3_bc import TD3BC
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 
 __all__ = [
     "ALGOS",
     "BC",
+    "BCQ",
     "BCVAE",
+    "CQL",
+    "EDAC",
     "IQL",
+    "TD3BC",
     "ActorCritic",
     "Algo",
     "ChunkPolicy",
@@ -33,6 +42,7 @@ __all__ = [
     "Pass",
     "PolicyAlgo",
     "RolloutPolicy",
+    "SoftAgent",
     "Terms",
     "ValueAgent",
     "ValueAlgo",

@@ -47,6 +47,10 @@ class ActorCritic(SoftAgent[AgentSectionT]):
         self.weight_of_advantage = partial(FILTERS.get(name), **options)
 
     @property
+    def num_target_critics(self) -> int:  # noqa: D102
+        return self.algo_config.num_critics_td
+
+    @property
     def explores(self) -> bool:  # noqa: D102
         return self.algo_config.boltzmann is not None and self.learns_values and self.sums_over_actions
 

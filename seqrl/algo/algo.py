@@ -32,7 +32,7 @@ from seqrl.models.sigma_linear import SigmaLinear
 SectionT = TypeVar("SectionT", bound=AlgoSection)
 PolicySectionT = TypeVar("PolicySectionT", bound=PolicySection)
 
-Need = Literal["next_obs", "next_action", "return_to_go", "mc_return"]
+Need = Literal["next_obs", "next_action", "return_to_go", "mc_return", "mc_bound"]
 """What an algorithm may ask of its data, see :attr:`Algo.needs`."""
 
 FactoryFunc = Callable[[Any], tuple[type["Algo[Any]"], dict[str, Any]]]
@@ -60,9 +60,10 @@ class Algo(ABC, Generic[SectionT]):
         fitted: Metrics that fall when it fits a batch. An actor that maximises values has no total that falls.
         mask_edits: Which transitions count in the losses.
         needs: What it asks of the data: ``next_obs``, the observation after the last action, which some data does not
-            have; and in :attr:`SeqBatch.extras` ``return_to_go`` and ``mc_return`` ``(B, L)``, and ``next_action``
-            ``(B, L, A)`` as the networks know actions, with ``has_next_action`` ``(B, L)``: 0 where nothing follows.
-        discount: Per step, of the return ``mc_return``.
+            have; and in :attr:`SeqBatch.extras` ``return_to_go``, ``mc_return`` and ``mc_bound`` (the same, but
+            minus infinity where a time limit may have lifted it) ``(B, L)``, and ``next_action`` ``(B, L, A)`` as the
+            networks know actions, with ``has_next_action`` ``(B, L)``: 0 where nothing follows.
+        discount: Per step, of the returns ``mc_return`` and ``mc_bound``.
         needs_reward: Whether acting refuses a missing reward, even where no encoder reads it.
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
             go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.

@@ -51,6 +51,11 @@ class SoftAgent(ValueAgent[SoftSectionT]):
         if self.temperature is not None:
             self.nets["temperature"] = self.temperature
 
+    @property
+    def num_target_critics(self) -> int:
+        """How many critics, drawn anew everywhere, make a target: all."""
+        return self.algo_config.critic.num_critics
+
     def _build_temperature(self, entropy: EntropySection) -> Temperature:
         if not self.actor.head.has_entropy:
             raise ConfigError("algo.entropy: the entropy of this algo.distribution is fixed, so nothing could raise it")
@@ -148,7 +153,7 @@ class SoftAgent(ValueAgent[SoftSectionT]):
 
     # --------------------------------------------------------------------------------------------- losses
     def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
-        """Return V under the following copies, over a random few of the critics."""
+        """Return V under the following copies; the smallest of the critics that make a target, if the policy climbs."""
         section, state, parameters = self.algo_config, p.state.detach(), p.parameters.detach()
         actor = self.target_actor if self.uses_target_actor else self.actor
         if self.uses_target_actor:
@@ -157,7 +162,7 @@ class SoftAgent(ValueAgent[SoftSectionT]):
             self.target_critic, self.target_critic.share(state), actor, parameters, p.batch.inputs.action_mask,
             section.num_actions_for_value_in_critic_loss,
         )  # fmt: skip
-        values_BLG = random_subset_reduction(values_BLGC, section.num_critics_td, minimum=self.climbs)
+        values_BLG = random_subset_reduction(values_BLGC, self.num_target_critics, minimum=self.climbs)
         if self.temperature is None or section.entropy is None or not section.entropy.backup:
             return values_BLG
         policy = actor.distribution(parameters, p.batch.inputs.action_mask)

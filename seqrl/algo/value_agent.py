@@ -91,9 +91,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         self.discount = section.gamma
         self.discounts = torch.tensor([*section.extra_gammas, section.gamma], device=self.device)
         self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
-        self.actor = build_actor(
-            self.trunk.d_output, section, self.obs, self.codec, len(self.discounts), auto=self.auto_distribution
-        )
+        self.actor = self._build_actor()
         self.nets.update({"trunk": self.trunk, "actor": self.actor})
         if not self.learns_values:
             return
@@ -105,6 +103,12 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         if self.uses_target_actor:
             self.target_actor = frozen_copy(self.actor)
             self.nets["target_actor"] = self.target_actor
+
+    def _build_actor(self) -> Actor:
+        num = len(self.discounts)
+        return build_actor(
+            self.trunk.d_output, self.algo_config, self.obs, self.codec, num, auto=self.auto_distribution
+        )
 
     @property
     def sums_over_actions(self) -> bool:
@@ -150,6 +154,10 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         """Return what further networks make of the memory's states, for :attr:`Pass.extras`; nothing by default."""
         return {}
 
+    def policy_parameters(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> Float[Tensor, "B L G P"]:
+        """Return the parameters of the policies at every input."""
+        return self.actor.parameters_of(state, inputs)
+
     @abstractmethod
     def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
         """Return the values of all inputs that targets bootstrap from; no gradient is taken."""
@@ -170,7 +178,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     def look(self, batch: SeqBatch) -> Pass:
         """Return what one pass over a processed batch gives."""
         state, _ = self.trunk(batch.inputs)
-        parameters = self.actor.parameters_of(state, batch.inputs)
+        parameters = self.policy_parameters(state, batch.inputs)
         if not self.learns_values:
             return Pass(batch, state, parameters, state, state)
         share = self.critic.share(state)
@@ -275,7 +283,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return torch.stack([distribution.sample()[:, :, 0] for _ in range(num_samples)])
 
     def _acting_policy(self, hidden: Tensor, inputs: SeqInputs) -> ActionDistribution:
-        parameters = self.actor.parameters_of(hidden, inputs)[..., -1:, :]
+        parameters = self.policy_parameters(hidden, inputs)[..., -1:, :]
         return self.actor.distribution(parameters, inputs.action_mask)
 
     # ------------------------------------------------------------------------------------------- analysis

@@ -11,20 +11,28 @@ from seqrl.configs.base_config import (
 )
 from seqrl.configs.bc_config import BCConfig
 from seqrl.configs.bc_vae_config import BCVAEConfig
+from seqrl.configs.bcq_config import BCQConfig
+from seqrl.configs.cql_config import CQLConfig
+from seqrl.configs.edac_config import EDACConfig
 from seqrl.configs.iql_config import IQLConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.configs.overrides import apply_overrides
 from seqrl.configs.section import Component, Section
+from seqrl.configs.td3_bc_config import TD3BCConfig
 
 __all__ = [
     "ActorCriticConfig",
     "BCConfig",
+    "BCQConfig",
     "BCVAEConfig",
     "BaseConfig",
+    "CQLConfig",
     "Component",
+    "EDACConfig",
     "IQLConfig",
     "MultiTaskConfig",
     "Section",
+    "TD3BCConfig",
     "apply_overrides",
     "config_factory",
     "get_all_registered_configs",

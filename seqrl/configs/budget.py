@@ -15,9 +15,10 @@ from seqrl.core.errors import ConfigError
 EPOCHS = 40
 EVALUATIONS = 10
 NUM_ENVS = 12
-REPLAY_RATIO, FULL_RATIO_STEPS = 0.3, 10_000
+REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
 TOKENS = 1536
-GAMMA, N_STEP = 0.98, 5
+GAMMA, LONG_GAMMA, N_STEP = 0.98, 0.99, 5
+BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -146,7 +147,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     updates = _get(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
     if updates is None or ratio is not None:
-        ratio = ratio or round(REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.5, 3)
+        ratio = ratio or round(REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75, 3)
         updates = max(1, round(ratio * per_epoch * num_envs))
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
@@ -170,7 +171,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     pieces = max(2 * window, per_epoch)
     if budget.horizon is None or budget.horizon > pieces:
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
-    return [*out, *_optimizer(updates * epochs), *_values(values), *_of_time(values, budget)]
+    return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
 
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -206,14 +207,15 @@ def _optimizer(updates: int) -> list[Derived]:
     ]
 
 
-def _values(values: Mapping[str, Any]) -> list[Derived]:
+def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what learning from few environment steps asks of critics."""
     few = "few environment steps"
-    gamma = _get(values, "algo.gamma", GAMMA)
+    gamma = _get(values, "algo.gamma", GAMMA if _fits(budget) else LONG_GAMMA)
     return [
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
-        Derived("algo.gamma", gamma, few),
+        Derived("algo.gamma", gamma, few if _fits(budget) else "few environment steps, and episodes may be long"),
+        Derived("algo.boltzmann", BOLTZMANN, "values may know what the policy no longer tries; for a discrete action"),
         Derived("algo.n_step", N_STEP, "a late reward reaches what led to it sooner"),
         Derived(
             "algo.extra_gammas",

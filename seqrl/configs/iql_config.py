@@ -5,13 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveFloat
 
 from seqrl.configs.base_config import BaseConfig, register_config
-from seqrl.configs.sections.agent import CriticSection, OfflineOptimizerSection, ValueSection
-
-
-class TwinCriticSection(CriticSection):
-    """The ensemble of critics."""
-
-    num_critics: int = Field(2, ge=1, description="Critics in the ensemble; the smallest of them counts.")
+from seqrl.configs.sections.agent import OfflineOptimizerSection, TwinCriticSection, ValueSection
 
 
 class IQLSection(ValueSection):

@@ -16,6 +16,7 @@ from seqrl.configs.base_config import CONFIGS
 from seqrl.core.errors import RegistryError
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.data.extras import RETURNS
 
 SMALL_MEMORY: dict[str, dict[str, Any]] = {
     "feedforward": {"d_model": 16, "d_ff": 32},
@@ -134,7 +135,7 @@ def random_batch(
     has_next = np.arange(window + 1) < real[:, None]
     next_action = np.concatenate([prev_action[:, 1:], prev_action[:, -1:]], axis=1) * has_next[..., None]
     extras = {"next_action": next_action, "has_next_action": has_next.astype(np.float32)}
-    extras |= {name: rng.normal(size=has_next.shape).astype(np.float32) for name in ("return_to_go", "mc_return")}
+    extras |= {name: rng.normal(size=has_next.shape).astype(np.float32) for name in sorted(RETURNS)}
     return SeqBatch(
         inputs=inputs,
         actions=inputs.prev_action[:, 1:].clone(),

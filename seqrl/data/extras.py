@@ -8,7 +8,7 @@ import numpy as np
 
 from seqrl.core.errors import DataError
 
-RETURNS = frozenset({"return_to_go", "mc_return"})
+RETURNS = frozenset({"return_to_go", "mc_return", "mc_bound"})
 EXTRAS = RETURNS | {"next_action"}
 """Names that :class:`~seqrl.data.sequence_dataset.SequenceDataset` knows how to make."""
 
@@ -49,6 +49,7 @@ def window_returns(
     length: np.ndarray,
     offsets: np.ndarray,
     discount: float,
+    terminated: np.ndarray,
 ) -> dict[str, np.ndarray]:
     """Return the returns ``(B, L)`` float32 of the inputs of windows.
 
@@ -57,14 +58,40 @@ def window_returns(
         rewards: ``(B, T)`` of whole trajectories, padded.
         length: ``(B,)`` transitions of each.
         offsets: ``(B, L)`` the windows' inputs.
-        discount: Of ``mc_return``.
+        discount: Of ``mc_return`` and ``mc_bound``.
+        terminated: ``(B,)`` whether nothing follows the last transition; if not, a time limit cut the episode.
     """
     found = {}
     if "return_to_go" in names:
         found["return_to_go"] = returns_to_go(rewards, length)
-    if "mc_return" in names:
+    if RETURNS - {"return_to_go"} & set(names):
         found["mc_return"] = discounted_returns(rewards, length, discount)
-    return {k: np.take_along_axis(v, offsets, axis=1).astype(np.float32) for k, v in found.items()}
+    if "mc_bound" in names:
+        found["mc_bound"] = lower_bounds(found["mc_return"], rewards, length, discount, terminated)
+    return {k: np.take_along_axis(found[k], offsets, axis=1).astype(np.float32) for k in found.keys() & set(names)}
+
+
+def lower_bounds(
+    returns: np.ndarray, rewards: np.ndarray, length: np.ndarray, discount: float, terminated: np.ndarray
+) -> np.ndarray:
+    """Return what the value of each input is at least, if the data's policy goes on; minus infinity if not known.
+
+    Where a time limit cut an episode, what would have followed is missing in its returns. That lifts them above the
+    value only if rewards may be negative, and by little except in the last ``1 / (1 - discount)`` steps.
+
+    Args:
+        returns: ``(B, T + 1)`` from :func:`discounted_returns`.
+        rewards: ``(B, T)``.
+        length: ``(B,)`` transitions of each trajectory.
+        discount: Per step, below 1.
+        terminated: ``(B,)`` whether nothing follows the last transition.
+
+    Source: Nakamoto et al. (2023), Cal-QL, arXiv 2303.05479, which takes episodes that end.
+    """
+    real = np.arange(rewards.shape[1]) < length[:, None]
+    may_fall = ~terminated & (real & (rewards < 0)).any(1)
+    left = length[:, None] - np.arange(returns.shape[1])
+    return np.where(may_fall[:, None] & (left * (1.0 - discount) <= 1.0), -np.inf, returns)
 
 
 def check_whole(start_step: np.ndarray, has_ended: np.ndarray, source: str) -> None:

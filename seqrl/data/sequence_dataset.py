@@ -263,7 +263,8 @@ class SequenceDataset(TrainingDataset):
             ended = whole["terminated"][:, -1] | whole["truncated"][:, -1]
             check_whole(store.start_step[trajectories], ended, store.info.source or str(store.path))
             rewards = whole["prev_reward"][:, 1:]
-            found |= window_returns(self._extras, rewards, lengths, offsets, self._discount)
+            over = whole["terminated"][:, -1]
+            found |= window_returns(self._extras, rewards, lengths, offsets, self._discount, over)
         return {f"extras/{k}": v for k, v in found.items()}
 
     def _goals(self, ends: Mapping[str, np.ndarray], *lead: int) -> dict[str, np.ndarray]:
@@ -300,7 +301,8 @@ class SequenceDataset(TrainingDataset):
         if self._extras & RETURNS:
             ended = np.array([rows["terminated"][-1] | rows["truncated"][-1]])
             check_whole(np.array([trajectory.start_step]), ended, trajectory.env_name or "a relabelled trajectory")
-            returns = window_returns(self._extras, trajectory.rewards[None], length, offsets[None], self._discount)
+            given = (trajectory.rewards[None], length, offsets[None], self._discount, rows["terminated"][-1:])
+            returns = window_returns(self._extras, *given)
             found |= {k: v[0] for k, v in returns.items()}
         return {f"extras/{k}": v for k, v in found.items()}
 

@@ -156,16 +156,41 @@ class StateActionCritics(Critics):
         self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "K B L H A"]
     ) -> Float[Tensor, "K B L G C O"]:
         """Return the outputs for K actions per input; H is G, or 1 where the discounts share the action."""
+        outputs: Tensor = self._rest(self._first(share, action)).movedim(0, -2)
+        return outputs
+
+    def action_gradients(
+        self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "B L H A"]
+    ) -> Float[Tensor, "B L G C A"]:
+        """Return each critic's gradient with respect to the action, through which gradients flow in turn.
+
+        One backward pass to the first layer serves all critics, as they share nothing behind it.
+        """
+        with torch.enable_grad():
+            first = self._first(share, action.unsqueeze(0))
+            first = first if first.requires_grad else first.requires_grad_()
+            (of_first,) = torch.autograd.grad(self._rest(first).sum(), first, create_graph=True)
+        gradients: Tensor = torch.einsum("cblge,cae->blgca", of_first.squeeze(1), self.first_action.weight)
+        return gradients
+
+    def _first(
+        self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "K B L H A"]
+    ) -> Float[Tensor, "C K B L G E"]:
+        """Return the first layer's features of states, actions and discounts."""
         lead, num_g = action.shape[:-1], len(self.horizon)
         clipped = action + (action.clamp(-MAX_ACTION, MAX_ACTION) - action).detach()  # gradients pass at the limit too
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
         of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, 1, num_g))
         of_state = share.movedim(2, 0)[:, None, :, :, None]
-        x = self.activation(self.norms[0]((of_state + of_action + of_discount).flatten(1, 4)))
+        features: Tensor = of_state + of_action + of_discount
+        return features
+
+    def _rest(self, first: Float[Tensor, "C K B L G E"]) -> Float[Tensor, "C K B L G O"]:
+        """Return what all that follows the first layer makes of its features."""
+        x = self.activation(self.norms[0](first.flatten(1, 4)))
         for layer, norm in zip(self.hidden, self.norms[1:], strict=True):
             x = self.activation(norm(layer(x)))
-        y = self._last(x)
-        outputs: Tensor = y.unflatten(1, (*lead[:-1], num_g)).movedim(0, -2)
+        outputs: Tensor = self._last(x).unflatten(1, first.shape[1:5])
         return outputs
 
 

@@ -52,5 +52,10 @@ def test_the_run_file_of_the_page_trains_and_logs_what_the_page_says(name, tmp_p
     assert train.main(["--config", "run.json", *(a for s in quick for a in ("--set", s))]) == 0
     logged = {k for line in Path("runs/run/metrics.jsonl").read_text().splitlines() for k in json.loads(line)}
     metrics = set(re.findall(r"`(loss/\w+)`", text.split("## Metrics")[1].split("\n## ")[0]))
-    optional = {"multitask": {"loss/actor_online"}, "actor_critic": {"loss/temperature"}}.get(name, set())
+    optional = {
+        "multitask": {"loss/actor_online"},
+        "actor_critic": {"loss/temperature"},
+        "bcq": {"loss/perturbation"},
+        "cql": {"loss/push"},
+    }.get(name, set())
     assert {k for k in logged if k.startswith("loss/")} - {"loss/total"} == metrics - optional

@@ -25,6 +25,12 @@ class CriticSection(Section):
     norm: Literal["none", "layer"] = Field("none", description="Normalisation before each activation.")
 
 
+class TwinCriticSection(CriticSection):
+    """The ensemble of critics."""
+
+    num_critics: int = Field(2, ge=1, description="Critics in the ensemble; the smallest of them counts.")
+
+
 @FILTERS.register_section("binary")
 class BinaryFilterSection(Section):
     """Imitate what is better than the policy (CRR)."""
@@ -138,7 +144,6 @@ class OfflineOptimizerSection(OptimizerSection):
 class SoftSection(ValueSection):
     """What algorithms share whose policy climbs its own critics."""
 
-    num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
     num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
     use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
@@ -148,14 +153,6 @@ class SoftSection(ValueSection):
     online_value: Literal["min", "mean"] = Field(
         "min", description="How the ensemble judges the policy's own actions in the policy-gradient loss."
     )
-
-    @model_validator(mode="after")
-    def _enough_critics(self) -> SoftSection:
-        if self.num_critics_td > self.critic.num_critics:
-            raise ValueError(
-                f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
-            )
-        return self
 
 
 class AgentSection(SoftSection):
@@ -173,6 +170,7 @@ class AgentSection(SoftSection):
     )
     online_coeff: NonNegativeFloat = Field(1.0, description="Weight of the actor's policy-gradient loss.")
     offline_coeff: NonNegativeFloat = Field(0.1, description="Weight of the actor's filtered imitation loss.")
+    num_critics_td: PositiveInt = Field(2, description="Distinct critics, drawn anew everywhere, that make a target.")
     critic_loss_weight: PositiveFloat = Field(10.0, description="Weight of the critic loss.")
     boltzmann: BoltzmannSection | None = Field(
         None, description="Act by the values in some training episodes; null acts by the policy in all."
@@ -180,6 +178,10 @@ class AgentSection(SoftSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> AgentSection:
+        if self.num_critics_td > self.critic.num_critics:
+            raise ValueError(
+                f"num_critics_td {self.num_critics_td} exceeds critic.num_critics {self.critic.num_critics}"
+            )
         if self.online_coeff == 0 and self.offline_coeff == 0:
             raise ValueError("online_coeff and offline_coeff are both 0, so the actor would learn nothing")
         if self.online_coeff == 0 and self.entropy is not None:

@@ -298,6 +298,10 @@ class GaussianMixture(ActionDistribution):
         chosen = index[..., None, None].expand(*index.shape, 1, self.mean.shape[-1])
         return self.mean.gather(-2, chosen).squeeze(-2), self.log_std.gather(-2, chosen).squeeze(-2)
 
+    def modes(self) -> Float[Tensor, "M *lead A"]:
+        """Return the actions at the means of all Gaussians."""
+        return self._action_of(self.mean).movedim(-2, 0)
+
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the action at the mean of the Gaussian with the largest weight."""
         return self._action_of(self._of_mode(self.log_weights.argmax(-1))[0])

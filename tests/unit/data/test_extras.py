@@ -12,7 +12,7 @@ from seqrl.data.relabel import Relabeler, ScaleRewards
 from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import StoreInfo, StoreWriter
 
-NEEDS = ("next_action", "return_to_go", "mc_return")
+NEEDS = ("next_action", "return_to_go", "mc_return", "mc_bound")
 WINDOW, DISCOUNT = 4, 0.9
 
 
@@ -38,12 +38,14 @@ def store_of(path, trajectories):
 
 
 def brute_force(t, offset):
-    """Return the next action, the return to go and the discounted return of input ``offset``."""
+    """Return the next action, return to go, discounted return and lower bound of the value of input ``offset``."""
     one_hot = np.zeros(3)
     if offset < len(t):
         one_hot[t.actions[offset]] = 1.0
     rewards = t.rewards.astype(np.float64)[offset:]
-    return one_hot, rewards.sum(), float((DISCOUNT ** np.arange(len(rewards)) * rewards).sum())
+    discounted = float((DISCOUNT ** np.arange(len(rewards)) * rewards).sum())
+    is_unknown = not t.terminated[-1] and t.rewards.min() < 0 and len(t) - offset <= 1 / (1 - DISCOUNT)
+    return one_hot, rewards.sum(), discounted, -np.inf if is_unknown else discounted
 
 
 class Halved(Relabeler):
@@ -66,7 +68,7 @@ class Halved(Relabeler):
 @pytest.mark.parametrize("relabeler", [None, Halved()], ids=["plain", "relabelled"])
 @pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
 def test_equal_to_brute_force_at_every_offset(tmp_path, rng, padding, relabeler):
-    whole = [trajectory(rng, n) for n in (1, 3, 4, 9, 17)]
+    whole = [trajectory(rng, n) for n in (1, 3, 4, 9, 16, 17)]
     dataset = SequenceDataset(
         [Source(store_of(tmp_path / "store", whole), relabeler=relabeler)], WINDOW, padding=padding
     )
@@ -83,12 +85,13 @@ def test_equal_to_brute_force_at_every_offset(tmp_path, rng, padding, relabeler)
             start = int(batch.inputs.step[b, 0])
             found.add((number, start))
             for position in range(1 + int(batch.mask[b].sum())):
-                action, to_go, discounted = brute_force(seen[number], start + position)
+                action, to_go, discounted, bound = brute_force(seen[number], start + position)
                 got = {name: batch.extras[name][b, position].numpy() for name in NEEDS}
                 np.testing.assert_array_equal(got["next_action"], action)
                 assert batch.extras["has_next_action"][b, position] == action.sum()
                 np.testing.assert_allclose(got["return_to_go"], to_go, rtol=1e-5, atol=1e-5)
                 np.testing.assert_allclose(got["mc_return"], discounted, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(got["mc_bound"], bound, rtol=1e-5, atol=1e-5)
     assert len(found) > (5 if relabeler else 9)
 
 

@@ -1,0 +1,87 @@
+"""TD3+BC (Fujimoto & Gu, 2021, arXiv 2106.06860) and ReBRAC (Tarasov et al., 2023, arXiv 2305.09836), on any memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.objectives import masked_mean
+from seqrl.algo.value_agent import Pass, Terms, ValueAgent
+from seqrl.configs.td3_bc_config import TD3BCSection
+from seqrl.core.registry import Choice
+
+
+@register_algo_factory_func("td3_bc")
+def td3_bc_factory(algo_config: TD3BCSection) -> tuple[type[Algo[Any]], dict[str, Any]]:
+    """Return the class of TD3+BC."""
+    return TD3BC, {}
+
+
+class TD3BC(ValueAgent[TD3BCSection]):
+    r"""A deterministic policy that climbs its critics, held near the data's actions.
+
+    The policy's loss is :math:`-\lambda Q(h, \mu(h)) + d`, with :math:`\lambda` so that values of any scale count
+    alike. ``td3_bc`` takes the first critic and the mean squared distance d; ``rebrac`` the smallest critic and a
+    weighted sum, and lowers targets by the distance of their own actions to the data's next ones.
+    """
+
+    action_kinds = frozenset({"continuous"})
+    auto_distribution: ClassVar[Mapping[str, Choice]] = {"continuous": ("deterministic", {})}
+    uses_target_actor = True
+
+    def _create_networks(self) -> None:
+        super()._create_networks()
+        self.is_rebrac = self.algo_config.variant == "rebrac"
+        if self.is_rebrac and self.algo_config.critic_beta > 0:
+            self.needs = self.needs | {"next_action"}
+
+    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
+        """Return the smallest target critic's value of the following policy's actions, with noise."""
+        section, state = self.algo_config, p.state.detach()
+        action_BLGA = self.target_actor(state, p.batch.inputs).mode()
+        noise = (section.target_noise * torch.randn_like(action_BLGA)).clamp(
+            -section.target_noise_clip, section.target_noise_clip
+        )
+        action_BLGA = (action_BLGA + noise).clamp(-1.0, 1.0)
+        q_BLGC = self.values_of(self.target_critic(self.target_critic.share(state), action_BLGA[None])[0])
+        least_BLG: Tensor = q_BLGC.amin(-1)
+        if "next_action" not in self.needs:
+            return least_BLG
+        given = p.batch.extras
+        distance_BLG = (action_BLGA - given["next_action"].unsqueeze(2)).square().sum(-1)
+        penalty_BLG: Tensor = section.critic_beta * distance_BLG * given["has_next_action"].unsqueeze(-1)
+        return least_BLG - penalty_BLG
+
+    def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
+        """Return the squared error of Q."""
+        return Terms({"critic": (1.0, self.critic_error(p.raw, targets))})
+
+    def actor_terms(self, p: Pass) -> Terms:
+        """Return minus the own actions' values, in units of their mean size, and the distance to the data's."""
+        section, mask = self.algo_config, p.batch.mask
+        own_BTGA, q_BTGC = self._own(p)
+        q_BTG = q_BTGC.amin(-1) if self.is_rebrac else q_BTGC[..., 0]
+        size_G = torch.stack([masked_mean(q.abs(), mask) for q in q_BTG.detach().unbind(-1)])
+        climb_BT = -(q_BTG / size_G.clamp(min=1e-8)).mean(-1)
+        squares_BTGA = (own_BTGA - p.batch.actions.unsqueeze(2)).square()
+        if self.is_rebrac:
+            climb, stay = (1.0, climb_BT), (section.actor_beta, squares_BTGA.sum(-1).mean(-1))
+        else:
+            climb, stay = (section.alpha, climb_BT), (1.0, squares_BTGA.mean((-1, -2)))
+        return Terms({"actor_online": climb, "actor_offline": stay})
+
+    def _own(self, p: Pass) -> tuple[Float[Tensor, "B T G A"], Float[Tensor, "B T G C"]]:
+        """Return the policy's actions and their values; gradients reach the policy alone."""
+        own_BTGA = self.policy_over_data(p).mode()
+        share = p.share[:, : p.batch.num_transitions].detach()
+        return own_BTGA, self.values_of(self.constant_critic()(share, own_BTGA.clamp(-1.0, 1.0)[None])[0])
+
+    def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
+        """Return V of the policy, and the advantage of the data's actions over it."""
+        v_BTG = self._own(p)[1].mean(-1)
+        return {"v": v_BTG, "advantage": self.values_of(p.raw).mean(-1) - v_BTG}
