@@ -90,14 +90,22 @@ OFFLINE: Settings = {
     "algo.gamma": 0.97,
     "algo.reward_multiplier": 10.0,
 }
+DIVERSE: Settings = {
+    "algo.entropy": "null",
+    "algo.critic.norm": "layer",
+    "algo.gamma": 0.95,
+    "algo.optimizer.schedule": "cosine",
+    "algo.optimizer.rates": '{"actor": 0.3}',
+}
 ALGOS: dict[str, dict[str, Settings]] = {
     "bc": {task: {"train.steps_per_epoch": 500} for task in TASKS},
     "actor_critic": {"grid": {**AGENT, **GRID_TAU}, "point": {**AGENT, **POINT_TAU}},
     "multitask": {"grid": {**AGENT, **CLASSIFIED, **GRID_TAU}, "point": {**AGENT, **CLASSIFIED, **POINT_TAU}},
     "iql": {"grid": {**OFFLINE, "algo.beta": 1.0, **GRID_TAU}, "point": {**OFFLINE, "algo.beta": 1.0, **POINT_TAU}},
-    "td3_bc": {"point": {**OFFLINE, **POINT_TAU}},
+    "td3_bc": {"point": {**OFFLINE, "algo.alpha": 5.0, "algo.critic.norm": "layer", **POINT_TAU}},
     "cql": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
-    "edac": {"point": {**OFFLINE, **POINT_TAU}},
+    "bcq": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
+    "edac": {"point": {**OFFLINE, **DIVERSE, **POINT_TAU}},
 }
 """Algorithm -> task -> settings besides those of all; no task whose actions it does not take. The others have to beat
 ``bc``."""

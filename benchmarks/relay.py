@@ -29,6 +29,7 @@ SEEDS = (0, 1, 2)
 OWN: dict[str, dict[str, Any]] = {
     "iql": {"beta": 10.0, "critic": {"d_hidden": 64}, "tau": 0.02},
     "cql": {"critic": {"d_hidden": 64}, "tau": 0.02, "reward_multiplier": 10.0, "entropy": {"alpha": 0.05}},
+    "bcq": {"critic": {"d_hidden": 64}, "tau": 0.02},
     "bc": {},
 }
 """Algorithm -> its settings."""

@@ -9,6 +9,7 @@ import gymnasium as gym
 import pytest
 from pydantic import BaseModel
 
+import seqrl  # noqa: F401  (registers its environments)
 from seqrl.configs import get_all_registered_configs
 from seqrl.core import registry
 from seqrl.core.registry import Registry
