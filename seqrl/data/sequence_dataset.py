@@ -69,6 +69,7 @@ class SequenceDataset(TrainingDataset):
         self._checked: list[Source] = []
         self._extras: frozenset[str] = frozenset()
         self._discount = 1.0
+        self._attached: dict[str, list[np.ndarray]] = {}
         self.refresh(0)
 
     def refresh(self, epoch: int) -> None:
@@ -120,6 +121,24 @@ class SequenceDataset(TrainingDataset):
         """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""
         self._extras = frozenset(needs) & EXTRAS
         self._discount = discount
+
+    def attach(self, name: str, rows: Sequence[np.ndarray]) -> None:
+        """Bring values of one's own with every batch, in :attr:`SeqBatch.extras`.
+
+        Args:
+            name: Of the extra, ``(B, L, ...)``.
+            rows: For each source, one row for every input of its store, trajectory after trajectory.
+
+        Raises:
+            DataError: If the rows are not as many as the inputs, or a source is live or relabels.
+        """
+        for source, values in zip(self.sources, rows, strict=True):
+            num = len(source.store) + source.store.num_transitions
+            if source.is_live or source.relabeler is not None or len(values) != num:
+                raise DataError(
+                    f"{source.name}: {name} needs {num} rows of data that nothing changes, got {len(values)}"
+                )
+        self._attached[name] = list(rows)
 
     @property
     def is_ready(self) -> bool:
@@ -246,7 +265,9 @@ class SequenceDataset(TrainingDataset):
         if self._goal_keys:
             ends = store.gather(trajectories, lengths[chosen][:, None], [f"obs/{k}" for k in self._goal_keys])
             columns |= self._goals({k: v[:, 0] for k, v in ends.items()}, len(trajectories))
-        return columns | self._extra_columns(store, trajectories, lengths[chosen], offsets)
+        first_rows = np.concatenate([[0], np.cumsum(store.length + 1)])[trajectories][:, None] if self._attached else 0
+        attached = {f"extras/{k}": rows[source][first_rows + offsets] for k, rows in self._attached.items()}
+        return columns | self._extra_columns(store, trajectories, lengths[chosen], offsets) | attached
 
     def _extra_columns(
         self, store: Store, trajectories: np.ndarray, lengths: np.ndarray, offsets: np.ndarray

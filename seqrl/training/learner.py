@@ -180,7 +180,7 @@ def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
         prev_reward=torch.zeros(num, steps + 1),
         step=torch.arange(steps + 1).expand(num, -1).clone(),
     )
-    extras = {name: torch.zeros(num, steps + 1) for name in algo.needs - {"next_obs", "next_action"}}
+    extras: dict[str, Tensor] = {name: torch.zeros(num, steps + 1) for name in algo.needs - {"next_obs", "next_action"}}
     if "next_action" in algo.needs:
         extras |= {"next_action": torch.zeros_like(inputs.prev_action), "has_next_action": torch.ones(num, steps + 1)}
     return SeqBatch(

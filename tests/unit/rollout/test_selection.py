@@ -1,0 +1,206 @@
+"""Fitted Q evaluation: a chain whose values are known, a policy's own history, and ranks."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from seqrl.algo import algo_factory
+from seqrl.configs import config_factory
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import ActionCodec, ObsSpec
+from seqrl.core.tensors import SeqInputs
+from seqrl.core.types import Trajectory
+from seqrl.data.mixture import Source
+from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.rollout import selection
+
+STATES, ACTIONS = 5, spaces.Discrete(2)
+OBS_SPACE = spaces.Box(0.0, 1.0, (STATES,))
+
+
+def episode(places, actions, rewards, *, is_over):
+    num = len(actions)
+    end = np.arange(num) == num - 1
+    return Trajectory(
+        obs={"obs": np.eye(STATES, dtype=np.float32)[list(places)]},
+        actions=np.asarray(actions, np.int64),
+        rewards=np.asarray(rewards, np.float32),
+        terminated=end & is_over,
+        truncated=end & (not is_over),
+    )
+
+
+def store_of(folder, trajectories):
+    with StoreWriter(folder, StoreInfo(OBS_SPACE, ACTIONS)) as writer:
+        for trajectory in trajectories:
+            writer.append(trajectory)
+    return Store(folder)
+
+
+def chain(rng, num):
+    """Return episodes of random actions: 1 goes right, past the last place with a reward of 1, 0 stays for 0.1."""
+    found = []
+    for _ in range(num):
+        places, actions, rewards = [int(rng.integers(STATES))], [], []
+        while len(actions) < 12:
+            action = int(rng.random() < 0.5)
+            actions.append(action)
+            is_over = places[-1] == STATES - 1 and action == 1
+            rewards.append(1.0 if is_over else 0.1 * (action == 0))
+            places.append(min(places[-1] + action, STATES - 1))
+            if is_over:
+                break
+        found.append(episode(places, actions, rewards, is_over=is_over))
+    return found
+
+
+def true_values(share_right, gamma):
+    """Return ``(I - gamma P)^-1 r`` of a policy that goes right with some probability."""
+    move = (1 - share_right) * np.eye(STATES)
+    move[np.arange(STATES - 1), np.arange(1, STATES)] += share_right
+    reward = np.full(STATES, 0.1 * (1 - share_right))
+    reward[-1] += share_right
+    return np.linalg.solve(np.eye(STATES) - gamma * move, reward)
+
+
+def value_of_each_place(fit, share_right):
+    """Return the value of each place at an episode's first step, for a policy that goes right with some probability."""
+    inputs = SeqInputs(
+        obs={"obs": torch.eye(STATES)[:, None]},
+        prev_action=torch.zeros(STATES, 1, 2),
+        prev_reward=torch.zeros(STATES, 1),
+        step=torch.zeros(STATES, 1, dtype=torch.int64),
+    )
+    stay, right = (fit.values(inputs, one.expand(STATES, 1, 1, 2))[:, 0].numpy() for one in torch.eye(2))
+    return (1 - share_right) * stay + share_right * right
+
+
+SEEN = config_factory(
+    "bc",
+    {
+        "observation": {
+            "use_prev_action": False,
+            "use_prev_reward": False,
+            "timestep_encoder": {"type": "mlp", "d_hidden": 32, "d_output": 32},
+        }
+    },
+).observation
+
+
+@pytest.mark.parametrize("share_right", [0.9, 0.2])
+def test_values_of_a_chain(tmp_path, share_right):
+    store = store_of(tmp_path / "store", chain(np.random.default_rng(0), 300))
+    right = np.arange(10) < 10 * share_right
+    drawn = np.stack([~right, right], -1).astype(np.float32)
+    proposed = np.broadcast_to(drawn, (len(store) + store.num_transitions, 10, 2))
+    config = selection.fit_config(store, observation=SEEN, num_steps=1200, gamma=0.9)
+    fit = selection.fitted(config, store, ActionCodec(ACTIONS), proposed)
+    np.testing.assert_allclose(value_of_each_place(fit, share_right), true_values(share_right, 0.9), rtol=0.01)
+
+
+def remembering_policy(memory="gru"):
+    """Return an untrained policy with a memory, for the chain."""
+    sizes = {"d_hidden": 8, "num_layers": 1, "d_output": 8}
+    config = config_factory(
+        "bc",
+        {
+            "train": {"window_steps": 12},
+            "observation": {"use_prev_action": True, "timestep_encoder": {"type": "mlp", "d_hidden": 8, "d_output": 8}},
+            "algo": {"sequence_encoder": {"type": memory, **sizes}, "actor": {"d_hidden": 8}},
+        },
+    )
+    torch.manual_seed(0)
+    algo = algo_factory("bc", config, {"obs": ObsSpec((STATES,))}, 2, "cpu", ACTIONS)
+    algo.set_eval()
+    return algo
+
+
+def test_actions_are_those_of_the_policy_with_the_datas_history(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "ROWS_AT_ONCE", 7)
+    trajectories = chain(np.random.default_rng(1), 20)
+    store, algo = store_of(tmp_path / "store", trajectories), remembering_policy()
+    got = selection.actions_along(algo, store)
+    assert got.shape == (len(store) + store.num_transitions, 1, 2)
+    first = 0
+    for trajectory in trajectories:
+        num = len(trajectory)
+        prev_action = np.zeros((num + 1, 2), np.float32)
+        prev_action[1:] = np.eye(2)[trajectory.actions]
+        prev_reward = np.concatenate([[0.0], trajectory.rewards]).astype(np.float32)
+        inputs = SeqInputs(
+            obs={"obs": torch.from_numpy(trajectory.obs["obs"])[None]},
+            prev_action=torch.from_numpy(prev_action)[None],
+            prev_reward=torch.from_numpy(prev_reward)[None],
+            step=torch.arange(num + 1)[None],
+        )
+        with torch.no_grad():
+            hidden, _ = algo.trunk(inputs)
+            expected = algo.actor(hidden, inputs).mode()[0]
+        np.testing.assert_array_equal(got[first : first + num + 1, 0], expected.reshape(num + 1, 2).numpy())
+        first += num + 1
+
+
+def test_samples_differ_and_one_seed_repeats_them(tmp_path):
+    store, algo = store_of(tmp_path / "store", chain(np.random.default_rng(1), 10)), remembering_policy()
+    one, same, other = (
+        selection.actions_along(algo, store, num_draws=3, deterministic=False, seed=seed) for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+    assert (one[:, 0] != one[:, 1]).any()
+
+
+def test_a_piece_of_an_episode_is_refused(tmp_path):
+    late = episode([1, 2], [1], [0.0], is_over=True)
+    store = store_of(tmp_path / "store", [type(late)(**{**vars(late), "start_step": 3, "prev_action": np.int64(1)})])
+    with pytest.raises(DataError, match="begins at step 3"):
+        selection.actions_along(remembering_policy(), store)
+
+
+def test_attached_rows_come_with_every_window(tmp_path):
+    trajectories = chain(np.random.default_rng(1), 20)
+    store = store_of(tmp_path / "store", trajectories)
+    rows = np.concatenate(
+        [np.stack([np.full(len(t) + 1, i), np.arange(len(t) + 1)], 1) for i, t in enumerate(trajectories)]
+    )
+    dataset = SequenceDataset([Source(store, indices=np.arange(3, 20))], 4, padding="both")
+    dataset.attach("place", [rows])
+    for k in range(20):
+        batch = dataset.batch(16, seed=0, path=("x", k))
+        number, offset = batch.extras["place"].unbind(-1)
+        assert (number == number[:, :1]).all()
+        real = batch.input_mask
+        assert torch.equal(offset[real], batch.inputs.step[real])
+        for b in range(16):
+            whole = trajectories[int(number[b, 0])]
+            seen = torch.from_numpy(whole.obs["obs"])[offset[b]]
+            assert torch.equal(batch.inputs.obs["obs"][b], seen)
+    with pytest.raises(DataError, match=r"needs \d+ rows of data that nothing changes"):
+        dataset.attach("place", [rows[1:]])
+
+
+def test_a_value_has_an_interval_over_episodes_and_a_distance_to_the_data(tmp_path):
+    store, algo = store_of(tmp_path / "store", chain(np.random.default_rng(1), 60)), remembering_policy()
+    config = selection.fit_config(store, observation=SEEN, num_steps=20)
+    found = selection.policy_value(algo, store, ACTIONS, config=config)
+    assert found.value.low < found.value.value < found.value.high
+    assert found.value.value == pytest.approx(found.starts.mean())
+    assert len(found.starts) == 60
+    own = selection.actions_along(algo, store)[:, 0]
+    first, differs = 0, []
+    for t in store.trajectories():
+        differs += list(own[first : first + len(t)].argmax(-1) != t.actions)
+        first += len(t) + 1
+    assert found.disagreement == pytest.approx(np.mean(differs))
+
+
+def test_rank_correlation():
+    assert selection.rank_correlation([1, 2, 3, 4], [10, 20, 25, 90]) == pytest.approx(1.0)
+    assert selection.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
+    assert selection.rank_correlation([1, 2, 3, 4, 5], [2, 1, 4, 3, 5]) == pytest.approx(1 - 6 * 4 / (5 * 24))
+    assert selection.rank_correlation([1, 1, 2], [5, 5, 9]) == pytest.approx(1.0)
+    assert selection.rank_correlation([1, 1], [1, 2]) == 0.0
+    with pytest.raises(DataError, match="two or more pairs"):
+        selection.rank_correlation([1], [1])
