@@ -92,4 +92,4 @@ class CQL(SoftAgent[CQLSection]):
         return q_KBTGC, torch.cat(log_densities)
 
     def _multiplied(self, returns: Tensor) -> Tensor:
-        return returns * self.algo_config.reward_multiplier
+        return returns * self.multiplier

@@ -215,7 +215,7 @@ class SoftAgent(ValueAgent[SoftSectionT]):
 
         With PopArt it is in the units of the environment's rewards, else in multiplied ones.
         """
-        return gap_BTGC.mean(-1) / (self.algo_config.reward_multiplier if self.algo_config.use_popart else 1.0)
+        return gap_BTGC.mean(-1) / (self.multiplier if self.algo_config.use_popart else 1.0)
 
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
         """Return V of the current policies, and the advantage of the data's actions over it."""

@@ -26,6 +26,7 @@ from seqrl.models.actors import Actor
 from seqrl.models.critics import Critics, StateActionCritics, StateCritics
 from seqrl.models.distributions import ActionDistribution
 from seqrl.models.popart import PopArt
+from seqrl.models.reward_scale import RewardScale
 from seqrl.models.sequence_encoders import State
 
 ValueSectionT = TypeVar("ValueSectionT", bound=ValueSection)
@@ -99,10 +100,24 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         self.critic = self._build_critic()
         self.target_critic = frozen_copy(self.critic)
         self.popart = PopArt(self.discounts)
+        self.reward_scale = None
+        if self.config.train.normalize_rewards != "none":
+            self.nets["reward_scale"] = self.reward_scale = RewardScale()
         self.nets.update({"critic": self.critic, "target_critic": self.target_critic, "popart": self.popart})
         if self.uses_target_actor:
             self.target_actor = frozen_copy(self.actor)
             self.nets["target_actor"] = self.target_actor
+
+    @property
+    def multiplier(self) -> float | Tensor:
+        """What the losses multiply rewards by."""
+        own = self.algo_config.reward_multiplier
+        return own if self.reward_scale is None else own * self.reward_scale.factor
+
+    def use_return_range(self, low: float, high: float) -> None:
+        """Take the worst and the best return of the training data, by which rewards are scaled if asked."""
+        if self.reward_scale is not None:
+            self.reward_scale.use(low, high)
 
     def _build_actor(self) -> Actor:
         num = len(self.discounts)
@@ -232,7 +247,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return torch.cat([extra, acting], dim=-1)
 
     def _rewards(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
-        return batch.rewards * self.algo_config.reward_multiplier
+        return batch.rewards * self.multiplier
 
     def policy_over_data(self, p: Pass) -> ActionDistribution:
         """Return the policies ``(B, T, G)`` at the inputs that have an action."""
@@ -302,7 +317,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             raise ConfigError("this agent has no critics: algo.filter.type is 'none' and algo.online_coeff is 0")
         p = self.look(batch)
         q, judged = self.values_of(p.raw), self.judged(p)
-        multiplier = self.algo_config.reward_multiplier
+        multiplier = self.multiplier
         return {
             "q": q.mean(-1) / multiplier,
             **judged,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
 from seqrl.algo.algo import Algo
-from seqrl.configs.sections.run import EvaluationSection
+from seqrl.configs.sections.run import EvaluationSection, ReferenceScoresSection
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
@@ -30,6 +30,7 @@ class Evaluator:
         seed: The run's seed.
         least: Fewest parallel environments, so that every task has one.
         summarize: From the episodes to metrics; None is :func:`summarize_episodes`.
+        reference: For normalised scores, beside the returns.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class Evaluator:
         *,
         least: int = 1,
         summarize: Callable[[list[Episode]], dict[str, float]] | None = None,
+        reference: ReferenceScoresSection | None = None,
     ) -> None:
         self._section = section
         self._build = build
         self._seed = seed
         self._summarize = summarize or summarize_episodes
+        self._reference = reference
         self._num_envs = max(min(section.num_envs, section.episodes), least)
         self._env: BatchedEnv | None = None
 
@@ -88,6 +91,7 @@ class Evaluator:
                 f"no episode ended within {max_steps} steps of each environment; allow more, or count episodes"
             )
         metrics = self._summarize(ended)
+        metrics |= normalized_scores(metrics, self._reference)
         metrics["time/evaluation_s"] = time.perf_counter() - begin
         return metrics, ended
 
@@ -143,6 +147,23 @@ def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dic
     overall["episodes"] = float(len(episodes))
     each = {f"{prefix}/{name}/{k}": v for name, part in parts.items() for k, v in part.items()}
     return {f"{prefix}/{k}": v for k, v in overall.items()} | each
+
+
+def normalized_scores(metrics: Mapping[str, float], reference: ReferenceScoresSection | None) -> dict[str, float]:
+    """Return ``.../score_mean`` for each ``.../return_mean``, with its interval: 0 as random play, 100 as an expert.
+
+    Args:
+        metrics: From :func:`summarize_episodes`.
+        reference: Their returns; None gives nothing.
+
+    Source: Fu et al. (2020), D4RL, arXiv 2004.07219, section 5.
+    """
+    if reference is None:
+        return {}
+    unit = (reference.expert - reference.random) / 100
+    names = {f"return_mean{end}": f"score_mean{end}" for end in ("", "_low", "_high")}
+    found = [(key.rpartition("/"), value) for key, value in metrics.items()]
+    return {f"{key[0]}/{names[key[2]]}": (v - reference.random) / unit for key, v in found if key[2] in names}
 
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, float]:

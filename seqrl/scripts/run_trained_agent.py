@@ -93,7 +93,7 @@ def _check(args: argparse.Namespace) -> None:
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
     from seqrl.core.seeding import integer_seed
-    from seqrl.rollout.evaluator import evaluation_mode, summarize_episodes
+    from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes
     from seqrl.rollout.from_checkpoint import env_for_policy
     from seqrl.rollout.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
 
@@ -107,7 +107,8 @@ def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, floa
             episodes = evaluate_episodes(env, policy, args.n_rollouts, seed=seed, on_step=collector)
     if collector is not None:
         _write(args, maker, env, collector.trajectories)
-    return summarize_episodes(episodes)
+    metrics = summarize_episodes(episodes)
+    return metrics | normalized_scores(metrics, algo.config.env.reference_scores)
 
 
 def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:

@@ -25,6 +25,7 @@ BEST_BY = {
     "success": ("eval/success_mean", 1.0),
     "return": ("eval/return_mean", 1.0),
     "valid_loss": ("valid/total", -1.0),
+    "value": ("valid/value", 1.0),
 }
 """Measure -> (metric, +1 if more is better)."""
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from seqrl.algo.algo import Algo
+from seqrl.algo.algo import Algo, ValueAlgo
 from seqrl.configs.sections.run import TrainSection
 from seqrl.core.files import new_file
 from seqrl.core.seeding import integer_seed
@@ -152,7 +152,21 @@ class Learner:
         numbers = algo.log_info({k: torch.stack([i[k].float() for i in infos]).mean() for k in infos[0]})
         numbers = {k: v for k, v in numbers.items() if not k.startswith(("Loss", "popart/", "data/"))}
         valid = {f"valid/{k.removeprefix('loss/').replace('/', '_')}": v for k, v in numbers.items()}
-        return valid | offline_metrics(algo, self._train, self._valid_batches)
+        return valid | self._value_of_starts() | offline_metrics(algo, self._train, self._valid_batches)
+
+    def _value_of_starts(self) -> dict[str, float]:
+        """Return ``valid/value``: what the critics expect where held-out windows begin an episode."""
+        algo = self.algo
+        if not isinstance(algo, ValueAlgo) or not getattr(algo, "learns_values", True):
+            return {}
+        found = []
+        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), torch.no_grad():
+            for batch in self._valid_batches:
+                begins = batch.inputs.step[:, 0] == 0
+                if begins.any():
+                    values = algo.get_state_value(algo.process_batch_for_training(batch))[:, 0]
+                    found.append(values[begins.to(values.device)])
+        return {"valid/value": float(torch.cat(found).mean())} if found else {}
 
 
 def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:

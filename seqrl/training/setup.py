@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import read_checkpoint, resolve_device
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
+from seqrl.algo.value_agent import ValueAgent
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.errors import ConfigError, DataError
@@ -146,12 +148,20 @@ def use_statistics(algo: Algo, data: Data) -> None:
         ConfigError: If there is no data on disk.
     """
     normalizer, sources = algo.normalizer, list(data.sources)
-    if normalizer is None:
+    scales_rewards = algo.config.train.normalize_rewards != "none"
+    if normalizer is None and not scales_rewards:
         return
     if not sources and data.dataset is not None:
         sources = getattr(data.dataset, "sources", [])
     if not sources:
-        raise ConfigError("train.normalize_obs, train.normalize_actions: need data on disk (train.data)")
+        raise ConfigError("train.normalize_obs, normalize_actions, normalize_rewards: need data on disk (train.data)")
+    if scales_rewards:
+        if not isinstance(algo, ValueAgent):
+            raise ConfigError(f"train.normalize_rewards: {algo.config.algo_name} learns no values")
+        returns = np.concatenate([source.store.total_reward[source.numbers] for source in sources])
+        algo.use_return_range(float(returns.min()), float(returns.max()))
+    if normalizer is None:
+        return
     goals = {GOAL_PREFIX + k: k for k in algo.goal_keys}
     obs = {k: column_stats(sources, f"obs/{k}") for k in {goals.get(n, n) for n in normalizer.names}}
     codec = ActionCodec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
@@ -293,4 +303,5 @@ def build_evaluator(
         return None
     build = functools.partial(build_eval_env, config, world)
     least = 1 if callable(makers) else len(makers)
-    return Evaluator(section, build, config.train.seed, least=least, summarize=summarize)
+    reference = config.env.reference_scores
+    return Evaluator(section, build, config.train.seed, least=least, summarize=summarize, reference=reference)

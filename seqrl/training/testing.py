@@ -62,6 +62,7 @@ def play_test(
         integer_seed(config.train.seed, "test"),
         least=1 if callable(make_env) else len(make_env),
         summarize=summarize,
+        reference=config.env.reference_scores,
     )
     hooks: list[OnStep] = []
     writer: StoreWriter | None = None

@@ -11,6 +11,7 @@ import torch
 
 from seqrl.algo import ALGOS
 from seqrl.configs.base_config import template_names
+from seqrl.conformance.algorithms import spaces_of
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +20,9 @@ pytestmark = pytest.mark.distributed
 WITHOUT_CHANCE = {"actor_critic": {"num_critics_td": 4}}
 """Settings under which an algorithm draws nothing at random in its losses, so that runs can be compared."""
 
-ALWAYS_RANDOM = {"bc_vae", "multitask"}
-"""Algorithms that always sample in their losses: their ranks have to agree with one another only."""
+ALWAYS_RANDOM = {"bc_vae", "multitask", "edac", "td3_bc"}
+"""Algorithms that always sample in their losses, or take a unit from their own batch (td3_bc): their ranks have to agree
+with one another only."""
 
 WORKER = """
 import sys, torch
@@ -30,25 +32,31 @@ from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
 out, *names = sys.argv[1:]
 for name in names:
-    algo = train_steps(name, lambda step: full_batch(step).map(lambda x: x[accelerator.process_index::2]), accelerator)
+    share = lambda name, step: full_batch(name, step).map(lambda x: x[accelerator.process_index::2])
+    algo = train_steps(name, share, accelerator)
     torch.save(algo.serialize(), f"{out}/{name}_{accelerator.process_index}.pt")
 """
 
 
-def full_batch(step):
+def space_of(name):
+    """Return discrete actions, or continuous ones for an algorithm that takes no others."""
+    return ACTION_SPACES[spaces_of(name, ("discrete", "box"))[0]]
+
+
+def full_batch(name, step):
     """Return a batch without padding, so that a mean over ranks is the mean over all."""
-    batch = random_batch(ACTION_SPACES["discrete"], num=8, seed=step)
+    batch = random_batch(space_of(name), num=8, seed=step)
     return type(batch)(**{**vars(batch), "mask": torch.ones_like(batch.mask)})
 
 
 def train_steps(name, batch_of, accelerator=None):
     from seqrl.algo.updater import Updater
 
-    algo = small_algo(name, "gru", ACTION_SPACES["discrete"], **WITHOUT_CHANCE.get(name, {}))
+    algo = small_algo(name, "gru", space_of(name), **WITHOUT_CHANCE.get(name, {}))
     algo.updater = Updater(algo, accelerator)
     algo.set_train()
     for step in range(3):
-        algo.train_on_batch(algo.process_batch_for_training(batch_of(step)))
+        algo.train_on_batch(algo.process_batch_for_training(batch_of(name, step)))
     return algo
 
 
@@ -78,7 +86,7 @@ def test_two_ranks_step_like_one_process(name, trained_on_two_ranks):
     if name in ALWAYS_RANDOM:
         return
     alone = train_steps(name, full_batch).serialize()
-    untrained = small_algo(name, "gru", ACTION_SPACES["discrete"], **WITHOUT_CHANCE.get(name, {})).serialize()
+    untrained = small_algo(name, "gru", space_of(name), **WITHOUT_CHANCE.get(name, {})).serialize()
     assert any(not torch.allclose(alone[k], untrained[k], atol=1e-3) for k in alone)
     for key, value in alone.items():
         torch.testing.assert_close(ranks[0][key], value, atol=1e-4, rtol=1e-3)
@@ -99,6 +107,8 @@ for template, space in [
     ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
     ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)),
     ("bc_vae", spaces.Box(-1.0, 1.0, (2,))), ("iql", spaces.Box(-1.0, 1.0, (2,))),
+    ("td3_bc", spaces.Box(-1.0, 1.0, (2,))), ("rebrac", spaces.Box(-1.0, 1.0, (2,))), ("cql", spaces.Box(-1.0, 1.0, (2,))),
+    ("bcq", spaces.Box(-1.0, 1.0, (2,))), ("edac", spaces.Box(-1.0, 1.0, (2,))),
     ("awac", spaces.Box(-1.0, 1.0, (2,))), ("crr", spaces.Box(-1.0, 1.0, (2,))), ("redq", spaces.Box(-1.0, 1.0, (2,))),
 ]:
     values = read_config_values(f"{template}.json")

@@ -95,7 +95,7 @@ def test_bad_settings(settings, expected, folder, capsys):
     [
         ([], "give --config FILE"),
         (["--config", "bcc.json"], "did you mean 'bc.json'?"),
-        (["--algo", "bcq"], "unknown algorithm 'bcq'"),
+        (["--algo", "bear"], "unknown algorithm 'bear'"),
         (["--config", "bc.json", "--dataset", "nowhere.hdf5"], "'nowhere.hdf5' does not exist"),
         (["--config", "bc.json", "--plugin", "nowhere.py"], "'nowhere.py' does not exist"),
         (["--config", "bc.json", "--plugin", "no_such_module"], "neither a .py file nor an importable module"),

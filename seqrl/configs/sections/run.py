@@ -48,9 +48,10 @@ class SaveSection(Section):
     last_every_n_epochs: PositiveInt = Field(
         1, description="Epochs between two moves of 'last', from which a run resumes; the final epoch always has one."
     )
-    best: list[Literal["valid_loss", "return", "success"]] = Field(
+    best: list[Literal["valid_loss", "return", "success", "value"]] = Field(
         ["success", "return", "valid_loss"],
-        description="Keep the best by these measures, where they exist, as best_<measure>.",
+        description="Keep the best by these measures, where they exist, as best_<measure>; value is what the critics "
+        "expect at the beginning of held-out episodes.",
     )
 
 
@@ -98,12 +99,28 @@ class TaskSection(Section):
     kwargs: dict[str, Any] = Field({}, description="Arguments over those of env.kwargs.")
 
 
+class ReferenceScoresSection(Section):
+    """Returns that normalised scores are measured by: 0 is random play's, 100 an expert's (D4RL's formula)."""
+
+    random: float = Field(description="Mean return of random play.")
+    expert: float = Field(description="Mean return of an expert.")
+
+    @model_validator(mode="after")
+    def _differ(self) -> ReferenceScoresSection:
+        if self.random >= self.expert:
+            raise ValueError(f"the return of random play, {self.random}, must be below the expert's, {self.expert}")
+        return self
+
+
 class EnvSection(Section):
     """The environment: any gymnasium id. Offline training may leave it out, and then goes without evaluation."""
 
     id: str | None = Field(None, description="gymnasium id, or 'module:Env-v0'; null takes the data's own.")
     kwargs: dict[str, Any] = Field({}, description="Arguments of gymnasium.make.")
     eval_kwargs: dict[str, Any] = Field({}, description="Arguments added in evaluation.")
+    reference_scores: ReferenceScoresSection | None = Field(
+        None, description="Log eval/score_mean, 0 at random play's return and 100 at an expert's; null logs none."
+    )
     tasks: list[TaskSection] = Field([], description="Several environments of the same spaces; rows take them in turn.")
     vectorization: Literal["sync", "async", "native"] = Field(
         "sync", description="One process, one process per environment, or the environment's own vector."
@@ -234,6 +251,11 @@ class TrainSection(Section):
     )
     normalize_actions: Literal["none", "min_max", "gaussian"] = Field(
         "none", description="Scale continuous actions by the training data likewise, beyond the space's own bounds."
+    )
+    normalize_rewards: Literal["none", "return_range"] = Field(
+        "none",
+        description="Scale rewards in the losses of values so that the best return of the training data is 1000 above "
+        "the worst, on top of algo.reward_multiplier.",
     )
     weigh_data_by: Literal["share", "size"] = Field(
         "share",
