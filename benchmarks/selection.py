@@ -2,8 +2,9 @@
 
 Six policies of each task of benchmarks/offline_agents.py are fixed beforehand: cloning after 5, 25 and 100 % of its
 steps, implicit Q-learning, a policy that learned nothing, and cloning from demonstrations with the hints of other
-episodes. Fitted Q evaluation judges them by the demonstrations, and once more by demonstrations with the rewards of
-other episodes, less their mean, so that to end an episode is worth nothing either. Their true returns are of 200 sampled episodes. Ten minutes on one core.
+episodes. Fitted Q evaluation judges them by the demonstrations, and once more by demonstrations with the returns of
+other episodes, less their mean, so that to end an episode is worth nothing either. Their true returns are of 200
+sampled episodes. Ten minutes on one core.
 """
 
 from __future__ import annotations

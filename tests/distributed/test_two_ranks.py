@@ -21,8 +21,8 @@ WITHOUT_CHANCE = {"actor_critic": {"num_critics_td": 4}}
 """Settings under which an algorithm draws nothing at random in its losses, so that runs can be compared."""
 
 ALWAYS_RANDOM = {"bc_vae", "multitask", "edac", "td3_bc"}
-"""Algorithms that always sample in their losses, or take a unit from their own batch (td3_bc): their ranks have to agree
-with one another only."""
+"""Algorithms that always sample in their losses, or (td3_bc) take a unit from their own batch: their ranks have to
+agree with one another only."""
 
 WORKER = """
 import sys, torch
@@ -107,9 +107,7 @@ for template, space in [
     ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
     ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)),
     ("bc_vae", spaces.Box(-1.0, 1.0, (2,))), ("iql", spaces.Box(-1.0, 1.0, (2,))),
-    ("td3_bc", spaces.Box(-1.0, 1.0, (2,))), ("rebrac", spaces.Box(-1.0, 1.0, (2,))), ("cql", spaces.Box(-1.0, 1.0, (2,))),
-    ("bcq", spaces.Box(-1.0, 1.0, (2,))), ("edac", spaces.Box(-1.0, 1.0, (2,))),
-    ("awac", spaces.Box(-1.0, 1.0, (2,))), ("crr", spaces.Box(-1.0, 1.0, (2,))), ("redq", spaces.Box(-1.0, 1.0, (2,))),
+    *[(t, spaces.Box(-1.0, 1.0, (2,))) for t in ("td3_bc", "rebrac", "cql", "bcq", "edac", "awac", "crr", "redq")],
 ]:
     values = read_config_values(f"{template}.json")
     config = config_factory(values.pop("algo_name"), values)
