@@ -27,7 +27,7 @@ from record import record, table, write_table
 from seqrl.data.ingest import open_store
 from seqrl.data.writers.robomimic import write_robomimic
 from seqrl.rollout.selection import rank_correlation
-from seqrl.scripts import select, train
+from seqrl.scripts import select_, train
 
 PAGE = Path(__file__).parents[1] / "docs" / "choosing.md"
 SEED, STEPS = 20, 1500
@@ -80,7 +80,7 @@ def judged(task: str, folder: Path) -> dict[str, Any]:
     for key, source in (("estimate", data), ("estimate from rewards of others", folder / "rewards.hdf5")):
         words = [*runs, "--dataset", str(source), "--sample", "--steps", str(STEPS), "--json"]
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            if select.main(words):
+            if select_.main(words):
                 raise RuntimeError("seqrl select ended in an error; see above")
         for row in json.loads(printed.getvalue())["checkpoints"]:
             name = Path(row["checkpoint"]).parents[1].name

@@ -1,4 +1,7 @@
-"""``seqrl <command>``: every script in ``seqrl/scripts`` under its own name, ``x_y.py`` as ``x-y``."""
+"""``seqrl <command>``: every script in ``seqrl/scripts`` under its own name, ``x_y.py`` as ``x-y``.
+
+A name that the standard library has too ends with an underscore, as these files are run by their paths as well.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,14 @@ def commands() -> dict[str, str]:
     found = {}
     for file in sorted(_FOLDER.glob("[a-z]*.py")):
         doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        found[file.stem.replace("_", "-")] = doc.splitlines()[0] if doc else ""
+        found[file.stem.rstrip("_").replace("_", "-")] = doc.splitlines()[0] if doc else ""
     return found
+
+
+def module_of(command: str) -> str:
+    """Return the module of a command."""
+    stem = command.replace("-", "_")
+    return f"seqrl.scripts.{stem if (_FOLDER / f'{stem}.py').is_file() else f'{stem}_'}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,13 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] in ("-V", "--version"):
         print(__version__)
         return 0
-    name = arguments[0]
-    if not (_FOLDER / f"{name.replace('-', '_')}.py").is_file() or name.startswith("_"):
-        legal = list(commands())
+    name, legal = arguments[0], commands()
+    if name not in legal:
         print(f"unknown command {name!r}{did_you_mean(name, legal)}; commands: {', '.join(legal)}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"seqrl.scripts.{name.replace('-', '_')}")
-    code: int = module.main(arguments[1:])
+    code: int = importlib.import_module(module_of(name)).main(arguments[1:])
     return code
 
 

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import seqrl  # noqa: F401  (registers its environments)
+from seqrl.__main__ import module_of
 from seqrl.configs import get_all_registered_configs
 from seqrl.core import registry
 from seqrl.core.registry import Registry
@@ -211,6 +212,6 @@ def test_keys_are_keys(page):
 def test_commands_and_environments_are_there(page):
     for code in ours(page):
         if match := re.match(r"seqrl ([a-z-]+)", code):
-            assert import_module(f"seqrl.scripts.{match[1].replace('-', '_')}").parser()
+            assert import_module(module_of(match[1])).parser()
         if code.startswith("seqrl/") and code.endswith("-v0"):
             assert code in gym.registry

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,9 @@ def test_every_extra_is_declared():
         "dev",
     ]:
         assert re.search(rf'"{extra}"\]? ?[:=]', declared), extra
+
+
+def test_no_script_has_the_name_of_a_module_that_it_would_hide():
+    """``python seqrl/scripts/train.py`` puts this folder before the standard library."""
+    names = {file.stem for file in (ROOT / "seqrl" / "scripts").glob("*.py")}
+    assert not names & set(sys.stdlib_module_names)
