@@ -1,4 +1,4 @@
-"""Find out what a trained policy remembers: other tasks, a cleared memory, other windows, attempts."""
+"""Find out what a trained policy remembers (other tasks, a cleared memory, other windows), or what it expects."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
     p.add_argument("--window", metavar="N,...", help="let the memory look back on N inputs instead (one test for each)")
+    p.add_argument(
+        "--values", metavar="FILE", help="draw what the critics expect along this dataset's episodes, instead"
+    )
+    p.add_argument("--at", metavar="N,...", default="0,1", help="with --values: which episodes (default %(default)s)")
     p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over those of training")
     p.add_argument("--episodes", type=int, default=200, help="per test (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
@@ -36,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     p.add_argument(
         "--output", type=Path, default=Path("probe"), metavar="DIR",
-        help="folder for probe.json, probe.md and probe.png (default %(default)s)",
+        help="folder for probe.json, probe.md and probe.png, or values.json and values.png (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print probe.json instead of the tables")
     return p
@@ -49,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_seed(args.seed)
     if min(args.episodes, args.num_envs) < 1:
         raise ConfigError("--episodes and --num-envs must be at least 1")
+    if args.values is not None:
+        return _draw_values(args)
     sweeps = [_sweep(text) for text in args.sweep]
     steps, windows = _numbers("--clear-at", args.clear_at), _numbers("--window", args.window)
     from seqrl.core.files import write_atomic, write_json
@@ -62,6 +68,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     draw_probes(args.output / "probe.png", probes)
     print(json.dumps(found, indent=2) if args.json else text)
     print(f"wrote probe.json, probe.md and probe.png to {args.output}", file=sys.stderr)
+    return 0
+
+
+def _draw_values(args: argparse.Namespace) -> int:
+    """Draw what the critics expect along recorded episodes."""
+    from seqrl.algo.checkpoint import load_algo, read_checkpoint
+    from seqrl.core.files import write_json
+    from seqrl.core.plugins import load_plugins
+    from seqrl.data.ingest import open_store
+    from seqrl.rollout.values_along import draw_values, values_along
+
+    load_plugins(args.plugin)
+    numbers = [int(n) for n in args.at.split(",")] if args.at.replace(",", "").isdigit() else []
+    if not numbers:
+        raise ConfigError(f"--at {args.at}: must be numbers of episodes, from 0 on, separated by commas")
+    checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)
+    algo, _, action_space = load_algo(checkpoint, args.device)
+    episodes = values_along(algo, open_store(args.values), numbers, action_space)
+    args.output.mkdir(parents=True, exist_ok=True)
+    found = {"checkpoint": str(checkpoint.path), "dataset": args.values, "episodes": [e.to_json() for e in episodes]}
+    write_json(args.output / "values.json", found)
+    draw_values(args.output / "values.png", episodes)
+    if args.json:
+        print(json.dumps(found, indent=2))
+    print(f"wrote values.json and values.png to {args.output}", file=sys.stderr)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seqrl.__main__ import module_of
 from seqrl.configs import config_factory
 from seqrl.scripts import train
 
@@ -41,7 +42,7 @@ def test_commands_parse(page):
     assert commands or page != ROOT / "README.md"
     for command in commands:
         _, name, *arguments = shlex.split(command)
-        import_module(f"seqrl.scripts.{name.replace('-', '_')}").parser().parse_args(arguments)
+        import_module(module_of(name)).parser().parse_args(arguments)
 
 
 def test_fragments_of_run_files_are_legal():

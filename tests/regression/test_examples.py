@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import seqrl
+from seqrl.__main__ import module_of
 from seqrl.configs import config_factory, read_config_values
 from seqrl.conformance.memories import CHECKS as MEMORY_CHECKS
 from seqrl.conformance.memories import MemoryCase
@@ -147,9 +148,7 @@ def test_the_commands_parse():
     assert len(commands) > 2 * len(FILES)
     for command in commands:
         program, name, *arguments = shlex.split(command, comments=True)
-        script = (
-            load(Path(name).name) if program == "python" else import_module(f"seqrl.scripts.{name.replace('-', '_')}")
-        )
+        script = load(Path(name).name) if program == "python" else import_module(module_of(name))
         script.parser().parse_args(arguments)
 
 

@@ -8,7 +8,10 @@ import torch
 
 import seqrl
 from seqrl.core.errors import ConfigError
+from seqrl.data.mixture import Source
+from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.rollout.evaluator import normalized_scores
+from seqrl.scripts import probe
 
 SMALL = {
     "experiment": {
@@ -74,6 +77,32 @@ def test_scaled_rewards_are_those_of_a_multiplier(tmp_path):
         torch.testing.assert_close(run.algo.serialize()[name], weight, rtol=1e-5, atol=1e-6)
     loaded, _ = seqrl.policy_from_checkpoint(tmp_path / "scaled")
     assert loaded.algo.multiplier == pytest.approx(factor, rel=1e-6)
+
+
+def test_values_along_an_episode_are_those_of_the_algorithm(tmp_path, capsys):
+    run = trained(tmp_path, "seen", algo={**SMALL["algo"], "extra_gammas": [0.5]})
+    (source,) = run.parts.data.sources
+    words = [str(tmp_path / "seen"), "--values", str(source.store.path), "--output", str(tmp_path / "out")]
+    assert probe.main([*words, "--at", "2,5"]) == 0
+    found = json.loads((tmp_path / "out" / "values.json").read_text())["episodes"]
+    assert [one["number"] for one in found] == [2, 5]
+    whole = source.store.trajectory(5)
+    assert found[1]["rewards"] == pytest.approx(whole.rewards.tolist())
+    assert found[1]["returns"][0] == pytest.approx(sum(0.99**t * r for t, r in enumerate(whole.rewards)), rel=1e-5)
+    length = len(whole)
+    dataset = SequenceDataset([Source(source.store, indices=np.array([5]))], length)
+    run.algo.set_eval()
+    batch = run.algo.process_batch_for_training(dataset.batch(1, seed=0, path=("x",)))
+    values = run.algo.get_values(batch)
+    assert found[1]["v"] == pytest.approx(values["v"][0, :, -1].tolist(), abs=1e-5)
+    assert found[1]["q"] == pytest.approx(values["q"][0, :, -1].tolist(), abs=1e-5)
+    assert (tmp_path / "out" / "values.png").stat().st_size > 10_000
+    capsys.readouterr()
+    assert probe.main([*words, "--at", "99"]) == 2
+    assert "there is no episode 99: the data has 20" in capsys.readouterr().err
+    trained(tmp_path, "cloned", "bc")
+    assert probe.main([str(tmp_path / "cloned"), *words[1:]]) == 2
+    assert "bc learns no values" in capsys.readouterr().err
 
 
 def test_what_learns_no_values_refuses_to_scale_rewards(tmp_path):
