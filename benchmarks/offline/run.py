@@ -1,0 +1,240 @@
+"""BC, IQL, TD3+BC and CQL here and in d3rlpy, on equal data, steps and networks: the table in ``docs/offline.md``.
+
+pip install --no-deps d3rlpy==2.8.1 structlog dataclasses-json marshmallow typing-inspect mypy-extensions gym \
+    scikit-learn scipy joblib threadpoolctl colorama click              # what only this benchmark needs
+python benchmarks/offline/make_data.py --env Pendulum-v1 --steps 12000 --output data/pendulum
+python benchmarks/offline/run.py --data data/pendulum/mixed.hdf5 --name pendulum-mixed --seeds 3
+python benchmarks/offline/run.py --table                                 # only write the table
+
+Policies and critics have two hidden layers of 256, critics come in pairs, batches hold 64 transitions, and settings are
+those of d3rlpy where it has them; here one linear layer of 64 features, which all networks share, comes first. There is
+no memory. 20,000 gradient steps (CQL 10,000), then 100 greedy episodes. A run is a process with one thread; its result
+is written to ``benchmarks/results/offline/``, and one that is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+HERE = Path(__file__).resolve()
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2])]
+
+from record import RESULTS, provenance, table, write_table
+
+from seqrl.core.files import write_json
+
+FOLDER = RESULTS / "offline"
+PAGE = HERE.parents[2] / "docs" / "offline.md"
+ALGOS = {"bc": 20_000, "iql": 20_000, "td3_bc": 20_000, "cql": 10_000}
+"""Algorithm -> gradient steps."""
+LIBRARIES = ("seqrl", "d3rlpy")
+BATCH, HIDDEN, EPISODES, RATE = 64, 256, 100, 3e-4
+Act = Callable[[np.ndarray], np.ndarray]
+
+
+def mean_return(env_id: str, act: Act, reset: Callable[[], None]) -> float:
+    """Return the mean over greedy episodes, the same for everybody."""
+    env, totals = gym.make(env_id), []
+    for seed in range(EPISODES):
+        obs, _ = env.reset(seed=50_000 + seed)
+        reset()
+        total, is_over = 0.0, False
+        while not is_over:
+            obs, reward, terminated, truncated, _ = env.step(act(np.asarray(obs, np.float32)))
+            total += float(reward)
+            is_over = terminated or truncated
+        totals.append(total)
+    return float(np.mean(totals))
+
+
+def settings_here(algo: str) -> dict[str, Any]:
+    """Return the section ``algo`` that means what d3rlpy does."""
+    networks = {"num_layers": 2, "d_hidden": HIDDEN, "activation": "relu"}
+    optimizer = {"learning_rate": RATE, "warmup_steps": 0, "weight_decay": 0.0, "method": "adam", "grad_clip": None}
+    common = {"sequence_encoder": {"type": "identity"}, "actor": networks, "optimizer": optimizer}
+    if algo == "bc":
+        return {**common, "distribution": {"type": "deterministic"}, "optimizer": {**optimizer, "learning_rate": 1e-3}}
+    common["critic"] = {**networks, "num_critics": 2}
+    if algo == "td3_bc":
+        optimizer["rates"] = {"actor": 0.5}  # its policy moves at every second step
+    if algo == "cql":
+        optimizer["rates"] = {"actor": 1 / 3, "temperature": 1 / 3}
+    return common
+
+
+def learn_here(algo: str, data: Path, env_id: str, seed: int, num_steps: int) -> tuple[float, Act, Callable[[], None]]:
+    """Return the CPU seconds of learning, and the policy."""
+    import seqrl
+
+    encoder = {"type": "mlp", "num_layers": 0, "d_output": 64, "norm": "none", "normalize_inputs": False}
+    values = {
+        "experiment": {
+            "output_dir": tempfile.mkdtemp(),
+            "evaluation": {"enabled": False},
+            "report": {"enabled": False},
+            "logging": {"tensorboard": False, "progress_bar": False},
+        },
+        "env": {"id": env_id},
+        "train": {
+            "data": [{"path": str(data)}],
+            "valid_fraction": 0.0,
+            "window_steps": 1,
+            "window_padding": "right",
+            "sample_by": "transition",
+            "batch_size": BATCH,
+            "num_epochs": 1,
+            "steps_per_epoch": num_steps,
+            "seed": seed,
+            "num_threads": 1,
+        },
+        "observation": {"use_prev_action": False, "use_prev_reward": False, "timestep_encoder": encoder},
+        "algo": settings_here(algo),
+    }
+    experiment = seqrl.Experiment(seqrl.config_factory(algo, values))
+    experiment.start()
+    begun = time.process_time()
+    experiment.learn()
+    spent = time.process_time() - begun
+    policy = seqrl.RolloutPolicy(experiment.algo)
+    return spent, lambda obs: policy({"obs": obs}), policy.start_episode
+
+
+def learn_there(algo: str, data: Path, env_id: str, seed: int, num_steps: int) -> tuple[float, Act, Callable[[], None]]:
+    """Return the same of d3rlpy."""
+    import d3rlpy
+    import h5py
+
+    d3rlpy.seed(seed)
+    columns: dict[str, list[np.ndarray]] = {k: [] for k in ("obs", "actions", "rewards", "terminals", "timeouts")}
+    with h5py.File(data) as file:
+        for demo in file["data"].values():
+            ends = np.zeros(len(demo["actions"]), bool)
+            ends[-1] = True
+            is_end = bool(np.asarray(demo["terminated"])[-1]) if "terminated" in demo else bool(demo["dones"][-1])
+            columns["obs"].append(np.asarray(demo["obs/obs"], np.float32))
+            columns["actions"].append(np.asarray(demo["actions"], np.float32))
+            columns["rewards"].append(np.asarray(demo["rewards"], np.float32))
+            columns["terminals"].append(ends & is_end)
+            columns["timeouts"].append(ends & (not is_end))
+    flat = {k: np.concatenate(v) for k, v in columns.items()}
+    space = gym.make(env_id).action_space
+    dataset = d3rlpy.dataset.MDPDataset(
+        flat["obs"], flat["actions"], flat["rewards"], flat["terminals"], timeouts=flat["timeouts"],
+        action_space=d3rlpy.ActionSpace.CONTINUOUS,
+    )  # fmt: skip
+    scaler = d3rlpy.preprocessing.MinMaxActionScaler(minimum=space.low, maximum=space.high)
+    factory = d3rlpy.models.VectorEncoderFactory([HIDDEN, HIDDEN])
+    common = {"batch_size": BATCH, "action_scaler": scaler}
+    twin = {**common, "actor_encoder_factory": factory, "critic_encoder_factory": factory}
+    made = {
+        "bc": lambda: d3rlpy.algos.BCConfig(**common, encoder_factory=factory),
+        "iql": lambda: d3rlpy.algos.IQLConfig(**twin, value_encoder_factory=factory),
+        "td3_bc": lambda: d3rlpy.algos.TD3PlusBCConfig(**twin),
+        "cql": lambda: d3rlpy.algos.CQLConfig(**twin, alpha_learning_rate=0.0, initial_alpha=1.0),
+    }[algo]()
+    learner = made.create(device="cpu")
+    begun = time.process_time()
+    learner.fit(dataset, n_steps=num_steps, n_steps_per_epoch=num_steps, show_progress=False,
+                logger_adapter=d3rlpy.logging.NoopAdapterFactory())  # fmt: skip
+    spent = time.process_time() - begun
+    return spent, lambda obs: learner.predict(obs[None])[0], lambda: None
+
+
+def measure(library: str, algo: str, data: Path, seed: int) -> dict[str, Any]:
+    """Return what a run reached and what it cost, in this process."""
+    import h5py
+    import torch
+
+    torch.set_num_threads(1)
+    with h5py.File(data) as file:
+        env_id = json.loads(file["data"].attrs["env_args"])["env_name"]
+    learn = learn_here if library == "seqrl" else learn_there
+    with contextlib.redirect_stdout(io.StringIO()):
+        cpu_s, act, reset = learn(algo, data, env_id, seed, ALGOS[algo])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result = mean_return(env_id, act, reset)
+    return {
+        "library": library, "algorithm": algo, "seed": seed, "env": env_id, "return": result,
+        "gradient_steps": ALGOS[algo], "steps_per_cpu_s": ALGOS[algo] / cpu_s, "peak_mb": peak,
+    }  # fmt: skip
+
+
+def result_file(name: str, algo: str, library: str, seed: int) -> Path:
+    """Return where a run's result lies."""
+    return FOLDER / f"{name}-{algo}-{library}-{seed}.json"
+
+
+def rows_of_table() -> list[dict[str, str]]:
+    """Return a row for each data set and algorithm."""
+    found = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))]
+    rows = []
+    for name, algo in dict.fromkeys((one["name"], one["algorithm"]) for one in found):
+        of = {
+            lib: [o for o in found if (o["name"], o["algorithm"], o["library"]) == (name, algo, lib)]
+            for lib in LIBRARIES
+        }
+        if not all(of.values()):
+            continue
+        low, high = of["seqrl"][0]["scores"].values()
+        row = {"data": name, "algorithm": algo}
+        for lib, runs in of.items():
+            scores = [100 * (one["return"] - low) / (high - low) for one in runs]
+            row[f"score, {lib}"] = f"**{np.mean(scores):.0f}** " + " ".join(f"{score:.0f}" for score in scores)
+        speeds = [np.median([one["steps_per_cpu_s"] for one in of[lib]]) for lib in LIBRARIES]
+        row["gradient steps per CPU second"] = f"{speeds[0]:.0f} and {speeds[1]:.0f} ({speeds[0] / speeds[1]:.1f}x)"
+        row["peak memory, MB"] = " and ".join(
+            f"{np.median([one['peak_mb'] for one in of[lib]]):.0f}" for lib in LIBRARIES
+        )
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """Run what is missing, the libraries in turns, and write the table."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--data", type=Path, help="robomimic file; scores.json lies beside it")
+    p.add_argument("--name", help="of the data, in the table")
+    p.add_argument("--algos", nargs="+", choices=list(ALGOS), default=list(ALGOS), help="only these")
+    p.add_argument("--seeds", type=int, default=3, help="seeds of each (default %(default)s)")
+    p.add_argument("--table", action="store_true", help="run nothing")
+    p.add_argument("--one", nargs=3, metavar=("LIBRARY", "ALGO", "SEED"), help=argparse.SUPPRESS)
+    arguments = p.parse_args()
+    if arguments.one:
+        library, algo, seed = arguments.one
+        print(json.dumps(measure(library, algo, arguments.data, int(seed))))
+        return
+    runs = [(algo, lib, seed) for seed in range(arguments.seeds) for algo in arguments.algos for lib in LIBRARIES]
+    for algo, library, seed in [] if arguments.table else runs:
+        file = result_file(arguments.name, algo, library, seed)
+        if file.exists():
+            continue
+        command = [sys.executable, str(HERE), "--data", str(arguments.data), "--one", library, algo, str(seed)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        scores = json.loads((arguments.data.parent / "scores.json").read_text())
+        content = {**provenance(), "name": arguments.name, "scores": scores, **json.loads(printed.splitlines()[-1])}
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        write_json(file, content)
+        print(file.name, round(content["return"], 1), round(content["steps_per_cpu_s"]), flush=True)
+    if rows := rows_of_table():
+        print(table(rows))
+        write_table(PAGE, "d3rlpy", table(rows))
+
+
+if __name__ == "__main__":
+    main()
