@@ -32,7 +32,8 @@ import gymnasium as gym
 import numpy as np
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2])]
+sys.path.insert(0, str(HERE.parents[2]))
+sys.path.insert(0, str(HERE.parents[1]))
 
 from record import RESULTS, provenance, table, write_table
 
@@ -125,7 +126,7 @@ def learn_there(algo: str, data: Path, env_id: str, seed: int, num_steps: int) -
         for demo in file["data"].values():
             ends = np.zeros(len(demo["actions"]), bool)
             ends[-1] = True
-            is_end = bool(np.asarray(demo["terminated"])[-1]) if "terminated" in demo else bool(demo["dones"][-1])
+            is_end = bool(demo["dones"][-1]) and not bool(demo["truncated"][-1])
             columns["obs"].append(np.asarray(demo["obs/obs"], np.float32))
             columns["actions"].append(np.asarray(demo["actions"], np.float32))
             columns["rewards"].append(np.asarray(demo["rewards"], np.float32))
@@ -184,10 +185,8 @@ def rows_of_table() -> list[dict[str, str]]:
     found = [json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))]
     rows = []
     for name, algo in dict.fromkeys((one["name"], one["algorithm"]) for one in found):
-        of = {
-            lib: [o for o in found if (o["name"], o["algorithm"], o["library"]) == (name, algo, lib)]
-            for lib in LIBRARIES
-        }
+        here = [one for one in found if (one["name"], one["algorithm"]) == (name, algo)]
+        of = {lib: [one for one in here if one["library"] == lib] for lib in LIBRARIES}
         if not all(of.values()):
             continue
         low, high = of["seqrl"][0]["scores"].values()
@@ -197,9 +196,8 @@ def rows_of_table() -> list[dict[str, str]]:
             row[f"score, {lib}"] = f"**{np.mean(scores):.0f}** " + " ".join(f"{score:.0f}" for score in scores)
         speeds = [np.median([one["steps_per_cpu_s"] for one in of[lib]]) for lib in LIBRARIES]
         row["gradient steps per CPU second"] = f"{speeds[0]:.0f} and {speeds[1]:.0f} ({speeds[0] / speeds[1]:.1f}x)"
-        row["peak memory, MB"] = " and ".join(
-            f"{np.median([one['peak_mb'] for one in of[lib]]):.0f}" for lib in LIBRARIES
-        )
+        peaks = [np.median([one["peak_mb"] for one in of[lib]]) for lib in LIBRARIES]
+        row["peak memory, MB"] = f"{peaks[0]:.0f} and {peaks[1]:.0f}"
         rows.append(row)
     return rows
 
