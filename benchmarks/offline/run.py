@@ -35,9 +35,9 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[2]))
 sys.path.insert(0, str(HERE.parents[1]))
 
-from record import RESULTS, provenance, table, write_table
+from record import RESULTS, provenance, table, write_table  # noqa: E402
 
-from seqrl.core.files import write_json
+from seqrl.core.files import write_json  # noqa: E402
 
 FOLDER = RESULTS / "offline"
 PAGE = HERE.parents[2] / "docs" / "offline.md"
