@@ -14,6 +14,7 @@ from seqrl.algo.objectives import masked_mean
 from seqrl.algo.soft_agent import SoftAgent
 from seqrl.algo.value_agent import Pass, Terms
 from seqrl.configs.cql_config import CQLSection
+from seqrl.core.errors import ConfigError
 from seqrl.models.temperature import Temperature
 
 MAX_WEIGHT = 1e6
@@ -48,6 +49,8 @@ class CQL(SoftAgent[CQLSection]):
         )
         self.nets["push"] = self.push
         if section.calibrate:
+            if self.sums_over_actions:
+                raise ConfigError("algo.calibrate is for continuous actions: the sum over discrete ones has no samples")
             self.needs = self.needs | {"mc_bound"}
 
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
@@ -82,9 +85,9 @@ class CQL(SoftAgent[CQLSection]):
         with torch.no_grad():
             for parameters in (p.parameters[:, :-1], p.parameters[:, 1:]):
                 policy = self.actor.distribution(parameters.expand(num, *parameters.shape), None)
-                drawn = policy.sample().clamp(-1.0, 1.0)
-                actions.append(drawn)
-                log_densities.append(policy.log_prob(drawn))
+                drawn, log_density = policy.sample_with_log_prob()
+                actions.append(drawn.clamp(-1.0, 1.0))
+                log_densities.append(log_density)
         q_KBTGC = self.values_of(self.critic(share, torch.cat(actions)))
         if self.algo_config.calibrate:
             floor_BT11 = self._multiplied(p.batch.extras["mc_bound"][:, : shape[1], None, None])

@@ -41,7 +41,7 @@ class EDAC(SoftAgent[EDACSection]):
     def _likeness(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return the sum of the cosines between all ordered pairs of critics, divided by C - 1."""
         assert isinstance(self.critic, StateActionCritics)
-        share = p.share[:, : p.batch.num_transitions].detach()
+        share = self.critic.share(p.state[:, : p.batch.num_transitions].detach())
         gradient_BTGCA = self.critic.action_gradients(share, p.batch.actions.unsqueeze(2))
         direction = gradient_BTGCA / (gradient_BTGCA.norm(dim=-1, keepdim=True) + SMALL)
         others: Tensor = direction.sum(-2).square().sum(-1) - direction.square().sum((-1, -2))

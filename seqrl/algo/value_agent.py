@@ -94,13 +94,13 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
         self.actor = self._build_actor()
         self.nets.update({"trunk": self.trunk, "actor": self.actor})
+        self.reward_scale: RewardScale | None = None
         if not self.learns_values:
             return
         self.needs = self.needs | {"next_obs"}
         self.critic = self._build_critic()
         self.target_critic = frozen_copy(self.critic)
         self.popart = PopArt(self.discounts)
-        self.reward_scale = None
         if self.config.train.normalize_rewards != "none":
             self.nets["reward_scale"] = self.reward_scale = RewardScale()
         self.nets.update({"critic": self.critic, "target_critic": self.target_critic, "popart": self.popart})

@@ -77,7 +77,8 @@ def lower_bounds(
     """Return what the value of each input is at least, if the data's policy goes on; minus infinity if not known.
 
     Where a time limit cut an episode, what would have followed is missing in its returns. That lifts them above the
-    value only if rewards may be negative, and by little except in the last ``1 / (1 - discount)`` steps.
+    value only if rewards may be negative, and by less than a part in a hundred of all that may follow, except in the
+    last ``5 / (1 - discount)`` steps.
 
     Args:
         returns: ``(B, T + 1)`` from :func:`discounted_returns`.
@@ -91,7 +92,7 @@ def lower_bounds(
     real = np.arange(rewards.shape[1]) < length[:, None]
     may_fall = ~terminated & (real & (rewards < 0)).any(1)
     left = length[:, None] - np.arange(returns.shape[1])
-    return np.where(may_fall[:, None] & (left * (1.0 - discount) <= 1.0), -np.inf, returns)
+    return np.where(may_fall[:, None] & (left * (1.0 - discount) <= 5.0), -np.inf, returns)
 
 
 def check_whole(start_step: np.ndarray, has_ended: np.ndarray, source: str) -> None:

@@ -63,7 +63,11 @@ class ActionVAE(nn.Module):
     ) -> Float[Tensor, "K B L 1 A"]:
         """Return decoded draws from the prior; if greedy, of latents that are always the same."""
         lead = (num, *state.shape[:2])
-        z = self.fixed[:num].expand(*lead, -1) if is_greedy else torch.randn(*lead, self.latent.width).to(self.fixed)
+        z = (
+            self.fixed[:num].expand(*lead, -1)
+            if is_greedy
+            else torch.randn(*lead, self.latent.width, device=self.fixed.device)
+        )
         wide = torch.cat([state.expand(*lead, -1), z.clamp(-MAX_LATENT, MAX_LATENT).to(state.dtype)], dim=-1)
         given = inputs.map(lambda x: x.repeat(num, *[1] * (x.dim() - 1))) if decoder.obs else inputs
         actions: Tensor = decoder(wide.flatten(0, 1), given).mode().unflatten(0, lead[:2])

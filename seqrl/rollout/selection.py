@@ -15,8 +15,7 @@ from seqrl.algo.algo import Algo
 from seqrl.algo.fqe import FQE, PROPOSED
 from seqrl.configs.base_config import BaseConfig
 from seqrl.configs.building import build_section
-from seqrl.configs.fqe_config import FQEConfig
-from seqrl.configs.sections.run import ObservationSection
+from seqrl.configs.fqe_config import FQEConfig, FQESection
 from seqrl.core.errors import DataError
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
@@ -24,11 +23,13 @@ from seqrl.core.tensors import SeqInputs
 from seqrl.data.extras import check_whole, discounted_returns
 from seqrl.data.mixture import Source
 from seqrl.data.sequence_dataset import SequenceDataset
+from seqrl.data.statistics import column_stats
 from seqrl.data.store import Store
 from seqrl.reports.intervals import Estimate, bootstrap_interval, resamples
 from seqrl.rollout.evaluator import evaluation_mode
 
 ROWS_AT_ONCE, MAX_WINDOW, TOKENS = 1024, 64, 768
+MIN_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ def actions_along(
     """
     num_draws = 1 if deterministic else num_draws
     check_whole(store.start_step, np.ones(len(store), bool), str(store.path))
+    if algo.goal_keys:
+        raise DataError(
+            "a policy that reads goals (observation.goal_keys) cannot be judged: it would know how each episode ends"
+        )
     order = np.argsort(store.length, kind="stable")  # trajectories of like length together
     size = max(1, ROWS_AT_ONCE // num_draws)
     found: list[np.ndarray] = [np.empty(0)] * len(store)
@@ -86,8 +91,14 @@ def _in_step(algo: Algo, store: Store, numbers: np.ndarray, num_draws: int, dete
     """Return the actions ``(L, K, A)`` along each of some trajectories, all at their steps at once."""
     lengths = store.length[numbers]
     offsets = np.minimum(np.arange(lengths.max() + 1), lengths[:, None])
-    columns = store.gather(numbers, offsets)
-    done = algo.codec.encode(columns["prev_action"])
+    needed = [f"obs/{k}" for k in algo.obs] + ["prev_action", "prev_reward"]
+    has_mask = "action_mask" in store.schema
+    columns = store.gather(numbers, offsets, [*needed, "action_mask"] if has_mask else needed)
+    if has_mask:  # at the end, where nobody acts, nothing needs to be legal
+        columns["action_mask"] |= (offsets == lengths[:, None])[..., None]
+    raw = columns["prev_action"]
+    raw[:, 0] = raw[:, 1]  # zeros, which need not be a legal action
+    done = _data_codec(algo.codec, store).encode(raw)
     policy = VectorPolicy(algo, len(numbers) * num_draws, deterministic=deterministic)
     policy.reset(np.ones(len(numbers) * num_draws, bool))
     chosen = []
@@ -96,11 +107,15 @@ def _in_step(algo: Algo, store: Store, numbers: np.ndarray, num_draws: int, dete
         if t:
             policy.note_executed(np.repeat(done[:, t], num_draws, axis=0))
         given = {k[4:]: v for k, v in now.items() if k.startswith("obs/")}
-        goal = {k[5:]: v for k, v in now.items() if k.startswith("goal/")}
-        drawn = policy.act(given, now["prev_reward"], action_mask=now.get("action_mask"), goal=goal)
+        drawn = policy.act(given, now["prev_reward"], action_mask=now.get("action_mask"))
         chosen.append(drawn.reshape(len(numbers), num_draws, -1))
     stacked = np.stack(chosen, axis=1)
     return [rows[: length + 1].astype(np.float32) for rows, length in zip(stacked, lengths, strict=True)]
+
+
+def _data_codec(codec: ActionCodec, store: Store) -> ActionCodec:
+    """Return what encodes the data's actions, as training does: continuous ones by the bounds that the data tells."""
+    return ActionCodec(store.info.action_space) if codec.kind == "continuous" else codec
 
 
 # ------------------------------------------------------------------------------------ what it would earn
@@ -126,10 +141,14 @@ def policy_value(
     Raises:
         DataError: If the store holds pieces of episodes.
     """
-    config = config or fit_config(store, observation=algo.config.observation)
+    if not store.info.has_next_obs:
+        raise DataError(f"{store.path}: fitted Q evaluation needs the observation after the last action (next_obs)")
+    if not store.total_reward.any():
+        raise DataError(f"{store.path}: all returns are 0, so no policy is worth more than another")
+    config = config or fit_config(store, like=algo.config)
     proposed = actions_along(algo, store, num_draws=num_draws, deterministic=deterministic, seed=config.train.seed)
     codec = ActionCodec(action_space)
-    fit = fitted(config, store, codec, proposed)
+    fit = fitted(config, store, codec, proposed, keys=list(algo.obs))
     first = np.concatenate([[0], np.cumsum(store.length + 1)[:-1]])
     starts = _values_at_starts(fit, store, proposed[first])
     interval = bootstrap_interval(float(starts.mean()), resamples(starts).mean(-1), len(starts))
@@ -139,8 +158,8 @@ def policy_value(
 def fit_config(
     store: Store,
     *,
-    observation: ObservationSection | None = None,
-    num_steps: int = 2000,
+    like: BaseConfig | None = None,
+    num_steps: int | None = None,
     gamma: float = 0.99,
     seed: int = 0,
 ) -> FQEConfig:
@@ -148,8 +167,8 @@ def fit_config(
 
     Args:
         store: The data.
-        observation: What the fit sees, and how it encodes it; None takes all, by a small network.
-        num_steps: Gradient steps.
+        like: Of the policy: the fit sees, scales and encodes observations as it does; None takes a small network.
+        num_steps: Gradient steps; None takes what values need to reach the start of the longest episode.
         gamma: Discount of the value.
         seed: Of weights and batches.
     """
@@ -158,28 +177,51 @@ def fit_config(
     rewards = store.gather(np.arange(len(store)), index, ["prev_reward"])["prev_reward"][:, 1:]
     spread = float(np.std(discounted_returns(rewards, store.length, gamma)[:, 0]))
     window = max(2, min(longest, MAX_WINDOW))
+    if num_steps is None:
+        horizon = min(longest, 1.0 / (1.0 - gamma))
+        num_steps = max(MIN_STEPS, round(5 * horizon / FQESection().tau))
     sizes = {"window_steps": window, "batch_size": max(8, TOKENS // window)}
     seen = {"timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64}}
     values = {
         "train": {**sizes, "seed": seed, "num_epochs": 1, "steps_per_epoch": num_steps},
-        "observation": seen if observation is None else observation.model_dump(mode="json", serialize_as_any=True),
+        "observation": seen if like is None else like.observation.model_dump(mode="json", serialize_as_any=True),
         "algo": {"gamma": gamma, "reward_multiplier": 1.0 / spread if spread > 1e-6 else 1.0},
     }
+    if like is not None:
+        values["train"] |= {"normalize_obs": like.train.normalize_obs}
     config: FQEConfig = build_section(FQEConfig, values, "fitted Q evaluation")
     return config
 
 
-def fitted(config: BaseConfig, store: Store, codec: ActionCodec, proposed: Float[np.ndarray, "N K A"]) -> FQE:
-    """Return the fit of a policy's values, given what it would do at every input."""
+def fitted(
+    config: BaseConfig,
+    store: Store,
+    codec: ActionCodec,
+    proposed: Float[np.ndarray, "N K A"],
+    *,
+    keys: Sequence[str] | None = None,
+) -> FQE:
+    """Return the fit of a policy's values, given what it would do at every input.
+
+    Args:
+        config: From :func:`fit_config`.
+        store: The data.
+        codec: Of the policy's actions.
+        proposed: From :func:`actions_along`.
+        keys: Observation entries that it sees; None is all.
+    """
     train = config.train
-    dataset = SequenceDataset(
-        [Source(store, indices=np.arange(len(store)))], train.window_steps, padding="both", sample_by="transition"
-    )
+    specs = obs_specs(store.info.observation_space)
+    seen = list(specs) if keys is None else list(keys)
+    sources = [Source(store, indices=np.arange(len(store)))]
+    dataset = SequenceDataset(sources, train.window_steps, padding="both", sample_by="transition", keys=seen)
     dataset.use_categories(codec.space)
     dataset.attach(PROPOSED, [proposed])
     with torch.random.fork_rng([]):
         torch.manual_seed(integer_seed(train.seed, "fqe"))
-        fit = FQE(config, obs_specs(store.info.observation_space), codec, "cpu")
+        fit = FQE(config, {k: specs[k] for k in seen}, codec, "cpu")
+        if fit.normalizer is not None:
+            fit.use_statistics({k: column_stats(sources, f"obs/{k}") for k in fit.normalizer.names}, None)
         fit.set_train()
         for k in range(train.steps_per_epoch):
             batch = dataset.batch(train.batch_size, seed=train.seed, path=("fqe", k))
@@ -190,7 +232,7 @@ def fitted(config: BaseConfig, store: Store, codec: ActionCodec, proposed: Float
 
 
 def _values_at_starts(fit: FQE, store: Store, proposed: Float[np.ndarray, "E K A"]) -> Float[np.ndarray, " E"]:
-    columns = store.gather(np.arange(len(store)), np.zeros((len(store), 1), np.int64))
+    columns = store.gather(np.arange(len(store)), np.zeros((len(store), 1), np.int64), [f"obs/{k}" for k in fit.obs])
     num = len(store)
     inputs = SeqInputs(
         obs={k: torch.from_numpy(np.ascontiguousarray(columns[f"obs/{k}"])) for k in fit.obs},
@@ -208,10 +250,10 @@ def _disagreement(store: Store, codec: ActionCodec, proposed: Float[np.ndarray, 
     ends = np.cumsum(store.length + 1) - 1
     has_action = np.ones(len(proposed), bool)
     has_action[ends] = False
-    taken = []
+    taken, codec_of_data = [], _data_codec(codec, store)
     for number in range(len(store)):
         index = np.arange(1, store.length[number] + 1)[None]
-        taken.append(codec.encode(store.gather(np.array([number]), index, ["prev_action"])["prev_action"])[0])
+        taken.append(codec_of_data.encode(store.gather(np.array([number]), index, ["prev_action"])["prev_action"])[0])
     done, own = np.concatenate(taken)[:, None], proposed[has_action]
     if codec.kind == "continuous":
         return float(np.mean((own - done) ** 2))

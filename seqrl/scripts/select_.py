@@ -21,8 +21,14 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders (their last checkpoint), or checkpoints")
     p.add_argument("--dataset", required=True, help="whole episodes with rewards, of anybody's: a file or a store")
     p.add_argument("--format", help="format of the dataset; by default it is found out")
+    p.add_argument(
+        "--dones-mean", choices=("terminated", "truncated"), default="terminated",
+        help="of a robomimic file: what a 1 in dones says (default %(default)s)",
+    )  # fmt: skip
     p.add_argument("--every", action="store_true", help="judge every checkpoint of the runs, not their last alone")
-    p.add_argument("--steps", type=int, default=2000, help="gradient steps of each fit (default %(default)s)")
+    p.add_argument(
+        "--steps", type=int, help="gradient steps of each fit; by default by --gamma and the longest episode"
+    )
     p.add_argument("--gamma", type=float, default=0.99, help="discount of the value (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="judge sampled actions instead of greedy ones")
     p.add_argument("--seed", type=int, default=0, help="seed of the fits (default %(default)s)")
@@ -36,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Judge, print the ranking, and return the exit code."""
     args = parser().parse_args(argv)
     check_seed(args.seed)
-    if args.steps < 1 or not 0.0 <= args.gamma < 1.0:
+    if (args.steps is not None and args.steps < 1) or not 0.0 <= args.gamma < 1.0:
         raise ConfigError("--steps must be at least 1, and --gamma from 0 to less than 1")
     from seqrl.core.plugins import load_plugins
     from seqrl.data.ingest import open_store
     from seqrl.reports.comparison_figures import markdown_table
 
     load_plugins(args.plugin)
-    store = open_store(args.dataset, format=args.format)
+    store = open_store(args.dataset, {"dones_mean": args.dones_mean}, format=args.format)
     rows = []
     for path in _checkpoints(args.runs, is_every=args.every):
         rows.append(_judged(path, store, args))
@@ -82,9 +88,7 @@ def _judged(path: Path, store: Any, args: argparse.Namespace) -> dict[str, Any]:
 
     checkpoint = read_checkpoint(path)
     algo, _, action_space = load_algo(checkpoint, "cpu")
-    config = selection.fit_config(
-        store, observation=algo.config.observation, num_steps=args.steps, gamma=args.gamma, seed=args.seed
-    )
+    config = selection.fit_config(store, like=algo.config, num_steps=args.steps, gamma=args.gamma, seed=args.seed)
     found = selection.policy_value(algo, store, action_space, config=config, deterministic=not args.sample)
     measured = (checkpoint.card.get("metrics") or {}).get("eval/return_mean")
     return {

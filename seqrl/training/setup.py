@@ -156,8 +156,10 @@ def use_statistics(algo: Algo, data: Data) -> None:
     if not sources:
         raise ConfigError("train.normalize_obs, normalize_actions, normalize_rewards: need data on disk (train.data)")
     if scales_rewards:
-        if not isinstance(algo, ValueAgent):
+        if not isinstance(algo, ValueAgent) or not algo.learns_values:
             raise ConfigError(f"train.normalize_rewards: {algo.config.algo_name} learns no values")
+        if any(source.relabeler is not None for source in sources):
+            raise ConfigError("train.normalize_rewards: returns are those of the data; set its relabel to null")
         returns = np.concatenate([source.store.total_reward[source.numbers] for source in sources])
         algo.use_return_range(float(returns.min()), float(returns.max()))
     if normalizer is None:

@@ -290,7 +290,7 @@ def test_help_is_quick_and_lists_every_script():
     assert seconds < 0.6
     assert "--print-config" in text
     _, text = best_of(["-m", "seqrl"], 1)
-    scripts = {p.stem.replace("_", "-") for p in (ROOT / "seqrl" / "scripts").glob("[a-z]*.py")}
+    scripts = {p.stem.rstrip("_").replace("_", "-") for p in (ROOT / "seqrl" / "scripts").glob("[a-z]*.py")}
     assert all(f"  {name} " in text for name in scripts)
     assert len(scripts) >= 6
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,6 +21,12 @@ class ActionDistribution(ABC):
     @abstractmethod
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw, without gradient."""
+
+    def sample_with_log_prob(self) -> tuple[Float[Tensor, "*lead A"], Float[Tensor, "*lead"]]:
+        """Return a draw and its log-density, without gradients."""
+        with torch.no_grad():
+            drawn = self.sample()
+            return drawn, self.log_prob(drawn)
 
     @abstractmethod
     def rsample(self) -> Float[Tensor, "*lead A"]:

@@ -60,6 +60,12 @@ class TanhGaussian(ActionDistribution):
         """Return a draw."""
         return self.rsample()
 
+    @torch.no_grad()
+    def sample_with_log_prob(self) -> tuple[Float[Tensor, "*lead A"], Float[Tensor, "*lead"]]:
+        """Return a draw and its log-density, which is exact near +-1 too, as it is that of the draw before the tanh."""
+        x = self.mean + self.log_std.exp() * torch.randn_like(self.mean)
+        return x.tanh(), self._log_prob_before_tanh(x)
+
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return ``tanh(mean)``."""
         return self.mean.tanh()

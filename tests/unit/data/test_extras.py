@@ -13,7 +13,7 @@ from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import StoreInfo, StoreWriter
 
 NEEDS = ("next_action", "return_to_go", "mc_return", "mc_bound")
-WINDOW, DISCOUNT = 4, 0.9
+WINDOW, DISCOUNT = 4, 0.5
 
 
 def trajectory(rng, length, **other):
@@ -44,7 +44,7 @@ def brute_force(t, offset):
         one_hot[t.actions[offset]] = 1.0
     rewards = t.rewards.astype(np.float64)[offset:]
     discounted = float((DISCOUNT ** np.arange(len(rewards)) * rewards).sum())
-    is_unknown = not t.terminated[-1] and t.rewards.min() < 0 and len(t) - offset <= 1 / (1 - DISCOUNT)
+    is_unknown = not t.terminated[-1] and t.rewards.min() < 0 and len(t) - offset <= 5 / (1 - DISCOUNT)
     return one_hot, rewards.sum(), discounted, -np.inf if is_unknown else discounted
 
 

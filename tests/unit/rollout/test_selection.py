@@ -77,7 +77,7 @@ def value_of_each_place(fit, share_right):
     return (1 - share_right) * stay + share_right * right
 
 
-SEEN = config_factory(
+LIKE = config_factory(
     "bc",
     {
         "observation": {
@@ -86,7 +86,7 @@ SEEN = config_factory(
             "timestep_encoder": {"type": "mlp", "d_hidden": 32, "d_output": 32},
         }
     },
-).observation
+)
 
 
 @pytest.mark.parametrize("share_right", [0.9, 0.2])
@@ -95,7 +95,7 @@ def test_values_of_a_chain(tmp_path, share_right):
     right = np.arange(10) < 10 * share_right
     drawn = np.stack([~right, right], -1).astype(np.float32)
     proposed = np.broadcast_to(drawn, (len(store) + store.num_transitions, 10, 2))
-    config = selection.fit_config(store, observation=SEEN, num_steps=1200, gamma=0.9)
+    config = selection.fit_config(store, like=LIKE, num_steps=1200, gamma=0.9)
     fit = selection.fitted(config, store, ActionCodec(ACTIONS), proposed)
     np.testing.assert_allclose(value_of_each_place(fit, share_right), true_values(share_right, 0.9), rtol=0.01)
 
@@ -183,7 +183,7 @@ def test_attached_rows_come_with_every_window(tmp_path):
 
 def test_a_value_has_an_interval_over_episodes_and_a_distance_to_the_data(tmp_path):
     store, algo = store_of(tmp_path / "store", chain(np.random.default_rng(1), 60)), remembering_policy()
-    config = selection.fit_config(store, observation=SEEN, num_steps=20)
+    config = selection.fit_config(store, like=LIKE, num_steps=20)
     found = selection.policy_value(algo, store, ACTIONS, config=config)
     assert found.value.low < found.value.value < found.value.high
     assert found.value.value == pytest.approx(found.starts.mean())
