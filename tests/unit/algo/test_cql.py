@@ -153,3 +153,24 @@ def test_calibration_needs_returns_of_one_discount():
     assert "mc_bound" in built(BOX, calibrate=True)[0].needs
     with pytest.raises(ConfigError, match="calibrate compares with returns of one discount"):
         built(BOX, calibrate=True, extra_gammas=[0.9])
+
+
+def test_a_saturated_policy_weighs_its_samples_rightly():
+    """With Q the same everywhere, each group of N samples stands for N times the volume, whatever the policy."""
+    num = 2000
+    algo, batch = built(BOX, num_samples=num)
+    last = list(algo.actor.mlp.modules())[-1]
+    with torch.no_grad():
+        last.weight.zero_()  # means of 3 before the tanh: most draws lie beyond 0.99
+        last.bias.copy_(torch.tensor([3.0, 0.2]).repeat_interleave(algo.codec.dim))
+        algo.critic.last.weight.zero_()
+        algo.critic.last.bias.zero_()
+    p = algo.look(batch)
+    gap = algo.critic_terms(p, torch.zeros(*batch.rewards.shape, 1)).metrics["conservative/gap"].item()
+    volume = 2.0**algo.codec.dim
+    assert np.log(num * volume) <= gap <= np.log(3 * num * volume) + 0.3
+
+
+def test_calibration_of_discrete_actions_is_refused():
+    with pytest.raises(ConfigError, match="calibrate is for continuous actions"):
+        built(DISCRETE, calibrate=True)

@@ -204,3 +204,49 @@ def test_rank_correlation():
     assert selection.rank_correlation([1, 1], [1, 2]) == 0.0
     with pytest.raises(DataError, match="two or more pairs"):
         selection.rank_correlation([1], [1])
+
+
+def test_masks_and_actions_that_begin_elsewhere_are_taken(tmp_path):
+    """Nothing is legal at an end, and action 0 does not exist."""
+    actions = spaces.Discrete(2, start=5)
+    one = episode([0, 1, 2], [5, 6], [0.0, 1.0], is_over=True)
+    masks = np.array([[True, True], [False, True], [False, False]])
+    with StoreWriter(tmp_path / "store", StoreInfo(OBS_SPACE, actions)) as writer:
+        for _ in range(6):
+            writer.append(type(one)(**{**vars(one), "action_mask": masks}))
+    config = remembering_policy().config
+    algo = algo_factory("bc", config, {"obs": ObsSpec((STATES,))}, 2, "cpu", actions)
+    algo.set_eval()
+    got = selection.actions_along(algo, Store(tmp_path / "store"))
+    assert got.shape == (18, 1, 2)
+    assert (got[1::3, 0, 1] == 1).all()  # the only legal one
+
+
+def test_data_that_cannot_tell_is_refused(tmp_path):
+    trajectories = chain(np.random.default_rng(0), 6)
+    worthless = [type(t)(**{**vars(t), "rewards": np.zeros_like(t.rewards)}) for t in trajectories]
+    with pytest.raises(DataError, match="all returns are 0"):
+        selection.policy_value(remembering_policy(), store_of(tmp_path / "zero", worthless), ACTIONS)
+    with StoreWriter(tmp_path / "blind", StoreInfo(OBS_SPACE, ACTIONS, has_next_obs=False)) as writer:
+        for trajectory in trajectories:
+            writer.append(trajectory)
+    with pytest.raises(DataError, match="needs the observation after the last action"):
+        selection.policy_value(remembering_policy(), Store(tmp_path / "blind"), ACTIONS)
+
+
+@pytest.mark.parametrize(("gamma", "length", "steps"), [(0.99, 12, 1200), (0.99, 5_000, 10_000), (0.5, 12, 1000)])
+def test_a_fit_takes_as_many_steps_as_values_need_to_travel(tmp_path, gamma, length, steps):
+    long = episode(np.zeros(length + 1, int), np.zeros(length, int), np.ones(length), is_over=False)
+    config = selection.fit_config(store_of(tmp_path / "store", [long]), gamma=gamma)
+    assert config.train.steps_per_epoch == steps
+    assert config.train.window_steps == min(length, 64)
+
+
+def test_a_fit_scales_and_reads_what_the_policy_does(tmp_path):
+    store = store_of(tmp_path / "store", chain(np.random.default_rng(0), 20))
+    like = LIKE.model_copy(update={"train": LIKE.train.model_copy(update={"normalize_obs": "gaussian"})})
+    config = selection.fit_config(store, like=like, num_steps=2)
+    proposed = np.zeros((len(store) + store.num_transitions, 1, 2), np.float32)
+    fit = selection.fitted(config, store, ActionCodec(ACTIONS), proposed, keys=["obs"])
+    assert fit.normalizer is not None
+    assert list(fit.obs) == ["obs"]
