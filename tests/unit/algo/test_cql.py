@@ -161,8 +161,8 @@ def test_a_saturated_policy_weighs_its_samples_rightly():
     algo, batch = built(BOX, num_samples=num)
     last = list(algo.actor.mlp.modules())[-1]
     with torch.no_grad():
-        last.weight.zero_()  # means of 3 before the tanh: most draws lie beyond 0.99
-        last.bias.copy_(torch.tensor([3.0, 0.2]).repeat_interleave(algo.codec.dim))
+        last.weight.zero_()  # means of 6 before the tanh: all draws lie beyond 0.99
+        last.bias.copy_(torch.tensor([6.0, 0.2]).repeat_interleave(algo.codec.dim))
         algo.critic.last.weight.zero_()
         algo.critic.last.bias.zero_()
     p = algo.look(batch)
