@@ -168,7 +168,7 @@ def test_a_saturated_policy_weighs_its_samples_rightly():
     p = algo.look(batch)
     gap = algo.critic_terms(p, torch.zeros(*batch.rewards.shape, 1)).metrics["conservative/gap"].item()
     volume = 2.0**algo.codec.dim
-    assert np.log(num * volume) <= gap <= np.log(3 * num * volume) + 0.3
+    assert np.log(num * volume) - 1e-3 <= gap <= np.log(3 * num * volume) + 0.3
 
 
 def test_calibration_of_discrete_actions_is_refused():
