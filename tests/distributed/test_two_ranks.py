@@ -105,7 +105,7 @@ from tests.helpers import OBS, random_batch
 accelerator = Accelerator(cpu=True)
 for template, space in [
     ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
-    ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)),
+    ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)), ("rlpd", spaces.Discrete(4)),
     ("bc_vae", spaces.Box(-1.0, 1.0, (2,))), ("iql", spaces.Box(-1.0, 1.0, (2,))),
     *[(t, spaces.Box(-1.0, 1.0, (2,))) for t in ("td3_bc", "rebrac", "cql", "bcq", "edac", "awac", "crr", "redq")],
 ]:
