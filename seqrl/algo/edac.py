@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +31,12 @@ class EDAC(SoftAgent[EDACSection]):
     """
 
     action_kinds = frozenset({"continuous"})
+
+    def _create_networks(self) -> None:
+        super()._create_networks()
+        assert isinstance(self.critic, StateActionCritics)
+        if self.config.train.compile:  # which knows no gradients of gradients
+            self.critic.action_gradients = torch.compiler.disable(self.critic.action_gradients)  # type: ignore[method-assign]
 
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
         """Return the squared error of Q, and the likeness of the critics' gradients; the memory has no part in it."""

@@ -159,7 +159,6 @@ class StateActionCritics(Critics):
         outputs: Tensor = self._rest(self._first(share, action)).movedim(0, -2)
         return outputs
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def action_gradients(
         self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "B L H A"]
     ) -> Float[Tensor, "B L G C A"]:
