@@ -139,12 +139,10 @@ def policy_value(
         deterministic: Whether it acts greedily.
 
     Raises:
-        DataError: If the store holds pieces of episodes.
+        DataError: If the store holds pieces of episodes, or no last observations, or no rewards.
     """
     if not store.info.has_next_obs:
         raise DataError(f"{store.path}: fitted Q evaluation needs the observation after the last action (next_obs)")
-    if not store.total_reward.any():
-        raise DataError(f"{store.path}: all returns are 0, so no policy is worth more than another")
     config = config or fit_config(store, like=algo.config)
     proposed = actions_along(algo, store, num_draws=num_draws, deterministic=deterministic, seed=config.train.seed)
     codec = ActionCodec(action_space)
@@ -175,6 +173,8 @@ def fit_config(
     longest = int(store.length.max())
     index = np.minimum(np.arange(longest + 1), store.length[:, None])
     rewards = store.gather(np.arange(len(store)), index, ["prev_reward"])["prev_reward"][:, 1:]
+    if not rewards.any():
+        raise DataError(f"{store.path}: all rewards are 0, so no policy is worth more than another")
     spread = float(np.std(discounted_returns(rewards, store.length, gamma)[:, 0]))
     window = max(2, min(longest, MAX_WINDOW))
     if num_steps is None:
@@ -223,9 +223,9 @@ def fitted(
         if fit.normalizer is not None:
             fit.use_statistics({k: column_stats(sources, f"obs/{k}") for k in fit.normalizer.names}, None)
         fit.set_train()
+        fit.wants_metrics = False
         for k in range(train.steps_per_epoch):
             batch = dataset.batch(train.batch_size, seed=train.seed, path=("fqe", k))
-            fit.wants_metrics = False
             fit.train_on_batch(fit.process_batch_for_training(batch))
     fit.set_eval()
     return fit

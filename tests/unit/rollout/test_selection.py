@@ -225,7 +225,7 @@ def test_masks_and_actions_that_begin_elsewhere_are_taken(tmp_path):
 def test_data_that_cannot_tell_is_refused(tmp_path):
     trajectories = chain(np.random.default_rng(0), 6)
     worthless = [type(t)(**{**vars(t), "rewards": np.zeros_like(t.rewards)}) for t in trajectories]
-    with pytest.raises(DataError, match="all returns are 0"):
+    with pytest.raises(DataError, match="all rewards are 0"):
         selection.policy_value(remembering_policy(), store_of(tmp_path / "zero", worthless), ACTIONS)
     with StoreWriter(tmp_path / "blind", StoreInfo(OBS_SPACE, ACTIONS, has_next_obs=False)) as writer:
         for trajectory in trajectories:
