@@ -346,16 +346,16 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     placed = ["--name", name, "--overwrite", "--set", f"experiment.output_dir={folder}"]
     quiet = ["--set", "experiment.logging.progress_bar=false", "--set", "train.num_threads=1"]
     begun, where = time.perf_counter(), provenance()
-    run_python([*command, *placed, *quiet], folder / "logs" / f"{name}.txt")
-    wall_s = time.perf_counter() - begun
-    result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), "wall_s": round(wall_s, 1)}
+    cpu_s = run_python([*command, *placed, *quiet], folder / "logs" / f"{name}.txt")
+    took = {"wall_s": round(time.perf_counter() - begun, 1), "cpu_s": round(cpu_s, 1)}
+    result = {"command": " ".join(["python", *command]), **outcome(row, folder / name), **took}
     config = settings_of(json.loads((folder / name / "config.json").read_text()))
     content = {"row": row, "variant": variant, "seed": seed, **result, **where, "config": config}
     file = result_file(row, variant, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, content)
-    late = f"; more than {limit_of(row)} s" if wall_s > limit_of(row) else ""
-    return f"{name}: {result['result']:.3f} after {result['env_steps']} steps, {wall_s:.0f} s{late}"
+    late = f"; more than {limit_of(row)} s" if cpu_s > limit_of(row) else ""
+    return f"{name}: {result['result']:.3f} after {result['env_steps']} steps, {cpu_s:.0f} s of a core{late}"
 
 
 def outcome(row: str, run: Path) -> dict[str, Any]:

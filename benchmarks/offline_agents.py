@@ -91,6 +91,7 @@ OFFLINE: Settings = {
     "algo.reward_multiplier": 10.0,
 }
 DIVERSE: Settings = {
+    "algo.eta": 0.3,
     "algo.entropy": "null",
     "algo.critic.norm": "layer",
     "algo.gamma": 0.95,
@@ -102,7 +103,7 @@ ALGOS: dict[str, dict[str, Settings]] = {
     "actor_critic": {"grid": {**AGENT, **GRID_TAU}, "point": {**AGENT, **POINT_TAU}},
     "multitask": {"grid": {**AGENT, **CLASSIFIED, **GRID_TAU}, "point": {**AGENT, **CLASSIFIED, **POINT_TAU}},
     "iql": {"grid": {**OFFLINE, "algo.beta": 1.0, **GRID_TAU}, "point": {**OFFLINE, "algo.beta": 1.0, **POINT_TAU}},
-    "td3_bc": {"point": {**OFFLINE, "algo.alpha": 5.0, "algo.critic.norm": "layer", **POINT_TAU}},
+    "td3_bc": {"point": {**OFFLINE, "algo.alpha": 5.0, "algo.critic.norm": "layer", "algo.gamma": 0.95, **POINT_TAU}},
     "cql": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
     "bcq": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
     "edac": {"point": {**OFFLINE, **DIVERSE, **POINT_TAU}},

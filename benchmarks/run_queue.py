@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
-def run_python(arguments: Sequence[str], log: Path, *, threads: int = 1) -> None:
-    """Run a Python program from the top of the repository; what it says goes to ``log``.
+def run_python(arguments: Sequence[str], log: Path, *, threads: int = 1) -> float:
+    """Run a Python program from the top of the repository, and return its CPU seconds; what it says goes to ``log``.
 
     Raises:
         RuntimeError: With the name of the log, if it ends in an error.
@@ -26,10 +26,12 @@ def run_python(arguments: Sequence[str], log: Path, *, threads: int = 1) -> None
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         running = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=environment, stdout=said, stderr=said)
         RUNNING.add(running)
-        code = running.wait()
+        _, status, usage = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
         RUNNING.discard(running)
-    if code:
-        raise RuntimeError(f"{log.stem}: ended with {code}; see {log}")
+    if running.returncode:
+        raise RuntimeError(f"{log.stem}: ended with {running.returncode}; see {log}")
+    return usage.ru_utime + usage.ru_stime
 
 
 def interrupt(*_: object) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.targets import follow, frozen_copy
@@ -16,11 +16,10 @@ from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.bcq_config import BCQSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.tensors import SeqInputs
-from seqrl.models.action_vae import ActionVAE
 from seqrl.models.actors import Actor
 from seqrl.models.critics import Critics
-from seqrl.models.distributions import Categorical, GaussianMixture
-from seqrl.models.mlp import make_mlp
+from seqrl.models.distributions import Categorical
+from seqrl.models.proposals import ActionVAE, Imitation, Mover, Perturbation
 from seqrl.models.sequence_encoders import State
 
 
@@ -44,61 +43,44 @@ class BCQ(ValueAgent[BCQSection]):
 
     def _build_actor(self) -> Actor:
         section, d_state, dim = self.algo_config, self.trunk.d_output, self.codec.dim
-        actor = section.actor
-        sizes: dict[str, Any] = {"d_hidden": actor.d_hidden, "num_layers": actor.num_layers}
-        self.vae: ActionVAE | None = None
-        self.perturbation: nn.Module | None = None
-        if self.codec.kind == "continuous" and section.perturbation > 0:
-            self.perturbation = make_mlp(d_state + dim, d_output=dim, activation=actor.activation, **sizes)
-            self.target_perturbation = frozen_copy(self.perturbation)
-            self.nets.update({"perturbation": self.perturbation, "target_perturbation": self.target_perturbation})
+        sizes = section.actor.model_dump(include={"d_hidden", "num_layers", "activation"})
+        self.model: ActionVAE | Imitation = Imitation()
+        self.perturbation: Perturbation | None = None
         if self.codec.kind != "continuous":
             return build_actor(d_state, section, self.obs, self.codec, 1)
+        if section.perturbation > 0:
+            self.perturbation = Perturbation(d_state, dim, section.perturbation, **sizes)
+            self.target_perturbation = frozen_copy(self.perturbation)
+            self.nets.update({"perturbation": self.perturbation, "target_perturbation": self.target_perturbation})
         name = {"vae": "deterministic", "gmm": "gmm"}[section.proposals]
         if section.distribution.choice()[0] not in ("auto", name):
             raise ConfigError(f"algo.distribution.type: proposals {section.proposals!r} need auto or {name}")
         if section.proposals == "vae":
-            d_latent = section.d_latent or 2 * dim
             num = max(section.num_candidates, section.num_acting_candidates)
-            self.vae = ActionVAE(d_state, dim, d_latent, num, activation=actor.activation, **sizes)
-            self.nets["vae"] = self.vae
-        return build_actor(
-            d_state, section, self.obs, self.codec, 1, d_latent if self.vae else 0, auto={"continuous": (name, {})}
-        )
+            self.nets["vae"] = self.model = ActionVAE(d_state, dim, section.d_latent or 2 * dim, num, **sizes)
+        auto = {"continuous": (name, dict[str, Any]())}
+        return build_actor(d_state, section, self.obs, self.codec, 1, self.model.width, auto=auto)
 
-    # ----------------------------------------------------------------------------------------- candidates
     def policy_parameters(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> Float[Tensor, "B L 1 P"]:
         """Return the parameters of the model of actions; of an auto-encoder, those at latent 0."""
-        if self.vae is not None:
-            state = torch.cat([state, state.new_zeros(*state.shape[:2], self.vae.latent.width)], dim=-1)
-        return self.actor.parameters_of(state, inputs)
+        wide = torch.cat([state, state.new_zeros(*state.shape[:2], self.model.width)], dim=-1)
+        return self.actor.parameters_of(wide, inputs)
 
-    def _proposals(
-        self, state: Float[Tensor, "B L D"], inputs: SeqInputs, num: int, mover: nn.Module | None, is_greedy: bool
+    def proposals(
+        self, state: Float[Tensor, "B L D"], inputs: SeqInputs, num: int, mover: Mover, is_greedy: bool
     ) -> Float[Tensor, "K B L 1 A"]:
-        if self.vae is not None:
-            drawn = self.vae.proposals(self.actor, state, inputs, num, is_greedy=is_greedy)
-        else:
-            parameters = self.actor.parameters_of(state, inputs)
-            mixture = self.actor.distribution(parameters.expand(1 if is_greedy else num, *parameters.shape), None)
-            assert isinstance(mixture, GaussianMixture)
-            drawn = mixture.modes().squeeze(1) if is_greedy else mixture.sample()
-        drawn = drawn.clamp(-1.0, 1.0)
-        return drawn if mover is None else self._moved(mover, state, drawn)
-
-    def _moved(self, mover: nn.Module, state: Tensor, action: Float[Tensor, "K B L 1 A"]) -> Tensor:
-        wide = state.unsqueeze(-2).expand(*action.shape[:-1], -1)
-        step: Tensor = mover(torch.cat([wide, action.to(wide.dtype)], dim=-1)).tanh()
-        return (action + self.algo_config.perturbation * step).clamp(-1.0, 1.0)
+        """Return continuous actions like the data's, moved if there is a mover."""
+        drawn = self.model.proposals(self.actor, state, inputs, num, is_greedy=is_greedy).clamp(-1.0, 1.0)
+        return drawn if mover is None else mover(state, drawn)
 
     @torch.no_grad()
     def _candidates(
-        self, critic: Critics, state: Tensor, inputs: SeqInputs, num: int, mover: nn.Module | None, is_greedy: bool
+        self, critic: Critics, state: Tensor, inputs: SeqInputs, num: int, mover: Mover, is_greedy: bool
     ) -> tuple[Float[Tensor, "K B L G C"], Float[Tensor, "K B L A"]]:
         """Return the candidates' values, minus infinity for discrete actions that are none, and the candidates."""
         share = critic.share(state)
         if not self.sums_over_actions:
-            actions = self._proposals(state, inputs, num, mover, is_greedy)
+            actions = self.proposals(state, inputs, num, mover, is_greedy)
             return self.values_of(critic(share, actions)), actions[..., 0, :]
         model = self.actor.distribution(self.policy_parameters(state, inputs), inputs.action_mask)
         assert isinstance(model, Categorical)
@@ -108,14 +90,13 @@ class BCQ(ValueAgent[BCQSection]):
         each = torch.eye(self.codec.dim, device=self.device)[:, None, None].expand(-1, *share.shape[:2], -1)
         return q_ABLGC, each
 
-    def _best(self, critic: Critics, state: Tensor, inputs: SeqInputs, mover: nn.Module | None) -> Tensor:
+    def _best(self, critic: Critics, state: Tensor, inputs: SeqInputs, mover: Mover) -> Tensor:
         """Return the largest of the candidates' values, each between its smallest and its largest critic."""
         weight = self.algo_config.min_weight
         q_KBLGC, _ = self._candidates(critic, state, inputs, self.algo_config.num_candidates, mover, False)
         mixed_KBLG = weight * q_KBLGC.amin(-1) + (1.0 - weight) * q_KBLGC.amax(-1)
         return mixed_KBLG.nan_to_num(nan=-torch.inf, neginf=-torch.inf).amax(0)
 
-    # --------------------------------------------------------------------------------------------- losses
     def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
         """Return the value of the best candidate at every input, for the target critics."""
         mover = None if self.perturbation is None else self.target_perturbation
@@ -127,20 +108,14 @@ class BCQ(ValueAgent[BCQSection]):
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return what the model of actions learns, and what moves its proposals."""
-        actions, losses = p.batch.actions, {}
-        if self.vae is None:
-            losses["actor"] = (1.0, -self.policy_over_data(p).log_prob(actions.unsqueeze(2)).squeeze(2))
-        else:
-            inputs = p.batch.inputs.map(lambda x: x[:, :-1])
-            error_BT, divergence_BT = self.vae.losses(self.actor, p.state[:, :-1], inputs, actions)
-            losses = {"actor": (1.0, error_BT), "divergence": (self.algo_config.kl_weight, divergence_BT)}
+        inputs, weights = p.batch.inputs, {"actor": 1.0, "divergence": self.algo_config.kl_weight}
+        told = self.model.losses(self.actor, p.state[:, :-1], inputs.map(lambda x: x[:, :-1]), p.batch.actions)
+        losses = {name: (weights[name], loss) for name, loss in told.items()}
         if self.perturbation is not None:
             state = p.state.detach()
             with torch.no_grad():
-                drawn = self._proposals(state, p.batch.inputs, 1, None, is_greedy=False)
-            q_1BLGC = self.values_of(
-                self.constant_critic()(p.share.detach(), self._moved(self.perturbation, state, drawn))
-            )
+                drawn = self.proposals(state, inputs, 1, None, is_greedy=False)
+            q_1BLGC = self.values_of(self.constant_critic()(p.share.detach(), self.perturbation(state, drawn)))
             losses["perturbation"] = (1.0, -q_1BLGC[0, :, :-1, :, 0].mean(-1))
         return Terms(losses)
 
@@ -155,7 +130,6 @@ class BCQ(ValueAgent[BCQSection]):
         v_BTG = self._best(self.critic, p.state, p.batch.inputs, self.perturbation)[:, :-1]
         return {"v": v_BTG, "advantage": self.values_of(p.raw).mean(-1) - v_BTG}
 
-    # --------------------------------------------------------------------------------------------- acting
     def _choice(self, hidden: Tensor, inputs: SeqInputs, is_greedy: bool) -> Float[Tensor, "B L A"]:
         """Return the candidates that the first critic of the acting discount likes best."""
         num = self.algo_config.num_acting_candidates

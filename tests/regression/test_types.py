@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MISSPELT = {
-    "actor_critic.py": ("section.num_critics_td", "section.num_critic_tdd"),
+    "actor_critic.py": ("section.online_coeff", "section.online_coef"),
     "chunk_policy.py": ("section.chunk_steps", "section.chunk_stepz"),
     "iql.py": ("algo_config.expectile", "algo_config.expectil"),
     "value_agent.py": ("section.n_step", "section.nstep"),

@@ -111,7 +111,7 @@ def test_a_perturbation_stays_small_and_its_copy_follows():
     plain, moved = [], []
     for mover, found in ((None, plain), (algo.perturbation, moved)):
         torch.manual_seed(0)
-        found.append(algo._proposals(algo.look(batch).state, batch.inputs, 3, mover, False))
+        found.append(algo.proposals(algo.look(batch).state, batch.inputs, 3, mover, False))
     gap = (plain[0] - moved[0]).abs().max().item()
     assert 0.0 < gap <= 0.05 + 1e-6
     before = [w.clone() for w in algo.target_perturbation.parameters()]
