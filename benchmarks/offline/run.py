@@ -111,7 +111,9 @@ def learn_here(algo: str, data: Path, env_id: str, seed: int, num_steps: int) ->
     begun = time.process_time()
     experiment.learn()
     spent = time.process_time() - begun
-    policy = seqrl.RolloutPolicy(experiment.algo)
+    with contextlib.closing(gym.make(env_id)) as env:
+        space = gym.spaces.Dict({"obs": env.observation_space})
+        policy = seqrl.RolloutPolicy(experiment.algo, space, env.action_space)
     return spent, lambda obs: policy({"obs": obs}), policy.start_episode
 
 

@@ -105,6 +105,7 @@ class Algo(ABC, Generic[SectionT]):
         if self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
         self.nets.to(self.device)
+        self._spectral = [module for module in self.nets.modules() if isinstance(module, SigmaLinear)]
         self._updater: Updater | None = None
         self._acting: VectorPolicy | None = None
 
@@ -233,9 +234,8 @@ class Algo(ABC, Generic[SectionT]):
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move what follows the weights: statistics, targets, spectral norms."""
-        for module in self.nets.modules():
-            if isinstance(module, SigmaLinear):
-                module.power_iteration()
+        for module in self._spectral:
+            module.power_iteration()
 
     def check_hardware(self, *, is_half: bool) -> None:
         """Raise a ConfigError if a network cannot train on this device, in half precision or not."""

@@ -97,26 +97,23 @@ class BCQ(ValueAgent[BCQSection]):
         mixed_KBLG = weight * q_KBLGC.amin(-1) + (1.0 - weight) * q_KBLGC.amax(-1)
         return mixed_KBLG.nan_to_num(nan=-torch.inf, neginf=-torch.inf).amax(0)
 
-    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
-        """Return the value of the best candidate at every input, for the target critics."""
+    def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
+        """Return the value of the best candidate, for the target critics."""
         mover = None if self.perturbation is None else self.target_perturbation
-        return self._best(self.target_critic, p.state.detach(), p.batch.inputs, mover)
-
-    def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
-        """Return the squared error of Q."""
-        return Terms({"critic": (1.0, self.critic_error(p.raw, targets))})
+        return self._best(self.target_critic, p.state[:, 1:].detach(), p.batch.inputs.after_first(), mover)
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return what the model of actions learns, and what moves its proposals."""
-        inputs, weights = p.batch.inputs, {"actor": 1.0, "divergence": self.algo_config.kl_weight}
-        told = self.model.losses(self.actor, p.state[:, :-1], inputs.map(lambda x: x[:, :-1]), p.batch.actions)
+        state, inputs = p.state[:, :-1], p.batch.inputs.first(p.batch.num_transitions)
+        weights = {"actor": 1.0, "divergence": self.algo_config.kl_weight}
+        told = self.model.losses(self.actor, state, inputs, p.batch.actions)
         losses = {name: (weights[name], loss) for name, loss in told.items()}
         if self.perturbation is not None:
-            state = p.state.detach()
             with torch.no_grad():
                 drawn = self.proposals(state, inputs, 1, None, is_greedy=False)
-            q_1BLGC = self.values_of(self.constant_critic()(p.share.detach(), self.perturbation(state, drawn)))
-            losses["perturbation"] = (1.0, -q_1BLGC[0, :, :-1, :, 0].mean(-1))
+            moved = self.perturbation(state.detach(), drawn)
+            q_1BTGC = self.values_of(self.constant_critic()(p.share.detach(), moved))
+            losses["perturbation"] = (1.0, -q_1BTGC[0, ..., 0].mean(-1))
         return Terms(losses)
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
@@ -127,7 +124,8 @@ class BCQ(ValueAgent[BCQSection]):
 
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
         """Return the value of the best candidate, and the advantage of the data's actions over it."""
-        v_BTG = self._best(self.critic, p.state, p.batch.inputs, self.perturbation)[:, :-1]
+        inputs = p.batch.inputs.first(p.batch.num_transitions)
+        v_BTG = self._best(self.critic, p.state[:, :-1], inputs, self.perturbation)
         return {"v": v_BTG, "advantage": self.values_of(p.raw).mean(-1) - v_BTG}
 
     def _choice(self, hidden: Tensor, inputs: SeqInputs, is_greedy: bool) -> Float[Tensor, "B L A"]:

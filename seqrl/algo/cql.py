@@ -67,17 +67,16 @@ class CQL(SoftAgent[CQLSection]):
     def _soft_maximum(self, p: Pass) -> Float[Tensor, "B T G C"]:
         """Return the logarithm of the sum of exp Q over the legal actions of every input that has an action."""
         num_t = p.batch.num_transitions
-        share = p.share[:, :num_t]
         if not self.sums_over_actions:
-            q_KBTGC, log_density_KBTG = self._judged_samples(p, share)
+            q_KBTGC, log_density_KBTG = self._judged_samples(p)
             return (q_KBTGC - log_density_KBTG.unsqueeze(-1)).logsumexp(0)
-        q_BTAGC = self.values_of(share.transpose(2, 3).unsqueeze(-1))
+        q_BTAGC = self.values_of(p.share.transpose(2, 3).unsqueeze(-1))
         legal = p.batch.inputs.action_mask
         if legal is not None:
             q_BTAGC = q_BTAGC.masked_fill(~legal[:, :num_t, :, None, None], -torch.inf)
         return q_BTAGC.logsumexp(2)
 
-    def _judged_samples(self, p: Pass, share: Tensor) -> tuple[Float[Tensor, "K B T G C"], Float[Tensor, "K B T G"]]:
+    def _judged_samples(self, p: Pass) -> tuple[Float[Tensor, "K B T G C"], Float[Tensor, "K B T G"]]:
         """Return values of uniform actions and of the policies' of this and of the next input, with log-densities."""
         num, shape = self.algo_config.num_samples, (*p.batch.actions.shape[:2], len(self.discounts))
         uniform = 2.0 * torch.rand(num, *shape, self.codec.dim, device=self.device) - 1.0
@@ -88,7 +87,7 @@ class CQL(SoftAgent[CQLSection]):
                 drawn, log_density = policy.sample_with_log_prob()
                 actions.append(drawn.clamp(-1.0, 1.0))
                 log_densities.append(log_density)
-        q_KBTGC = self.values_of(self.critic(share, torch.cat(actions)))
+        q_KBTGC = self.values_of(self.critic(p.share, torch.cat(actions)))
         if self.algo_config.calibrate:
             floor_BT11 = self._multiplied(p.batch.extras["mc_bound"][:, : shape[1], None, None])
             q_KBTGC = torch.cat([q_KBTGC[:num], q_KBTGC[num:].maximum(floor_BT11)])

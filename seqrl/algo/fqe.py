@@ -54,9 +54,10 @@ class FQE(Algo[FQESection]):
         state, _ = self.trunk(batch.inputs)
         q_BTC = self._q(self.critic, state[:, :-1], batch.actions[:, :, None])
         with torch.no_grad():
-            value_BL1 = self._q(self.target_critic, state.detach(), batch.extras[PROPOSED]).mean(-1, keepdim=True)
+            after = (state[:, 1:], batch.extras[PROPOSED][:, 1:])
+            value_BT1 = self._q(self.target_critic, *after).mean(-1, keepdim=True)
             given = (batch.rewards * self.algo_config.reward_multiplier, batch.terminated, batch.mask)
-            target_BT1 = n_step_targets(*given, value_BL1, self.discounts, 1)
+            target_BT1 = n_step_targets(*given, value_BT1, self.discounts, 1)
         loss = masked_mean((q_BTC - target_BT1).square().mean(-1), batch.mask)
         return Losses(loss, {"loss/critic": loss.detach()}, self.trunk.stats(batch.inputs, batch.input_mask))
 

@@ -52,9 +52,9 @@ class IQL(ValueAgent[IQLSection]):
             q_BTGC = self.values_of(self.target_critic(share, batch.actions[None, :, :, None])[0])
         return {"v": v_BLG, "q": q_BTGC.amin(-1)}
 
-    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
-        """Return V of every input."""
-        return p.extras["v"]
+    def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
+        """Return V."""
+        return p.extras["v"][:, 1:]
 
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
         """Return the squared error of Q, and the expectile loss of V."""

@@ -48,7 +48,7 @@ def n_step_targets(
     rewards: Float[Tensor, "B T"],
     terminated: Bool[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
-    values: Float[Tensor, "B L G"],
+    values: Float[Tensor, "B T G"],
     discounts: Float[Tensor, " G"],
     n_step: int,
 ) -> Float[Tensor, "B T G"]:
@@ -64,7 +64,7 @@ def n_step_targets(
         rewards: In the units of ``values``.
         terminated: Where nothing follows.
         mask: False on padding; targets there are finite and meaningless.
-        values: V of the L = T + 1 inputs, per discount.
+        values: V of the inputs that follow the transitions, per discount.
         discounts: Per environment step.
         n_step: At least 1; capped at T.
 
@@ -76,12 +76,11 @@ def n_step_targets(
     if n_step < 1:
         raise ValueError(f"n_step must be at least 1, got {n_step}")
     going_BTG = (~terminated).unsqueeze(-1) * discounts
-    next_value_BTG = values[:, 1:]
-    target_BTG = rewards.unsqueeze(-1) + going_BTG * next_value_BTG
+    target_BTG = rewards.unsqueeze(-1) + going_BTG * values
     next_is_real_B = mask[:, 1:].unsqueeze(-1)
     for _ in range(min(n_step, rewards.shape[1]) - 1):
-        follow_BTG = next_value_BTG.clone()
-        follow_BTG[:, :-1] = torch.where(next_is_real_B, target_BTG[:, 1:], next_value_BTG[:, :-1])
+        follow_BTG = values.clone()
+        follow_BTG[:, :-1] = torch.where(next_is_real_B, target_BTG[:, 1:], values[:, :-1])
         target_BTG = rewards.unsqueeze(-1) + going_BTG * follow_BTG
     return target_BTG
 

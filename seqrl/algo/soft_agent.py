@@ -35,6 +35,7 @@ class SoftAgent(ValueAgent[SoftSectionT]):
     """
 
     climbs = True
+    looks_ahead = True
     temperature: Temperature | None
 
     def _create_networks(self) -> None:
@@ -135,42 +136,37 @@ class SoftAgent(ValueAgent[SoftSectionT]):
         Q - V is a mean of differences to the values of single actions, without gradients: where the policy does
         what the data did it is exactly 0, not what rounding makes of it, which decides a filter's ties.
         """
-        num_t = p.batch.num_transitions
-        given = (p.share.detach(), self.actor, p.parameters, p.batch.inputs.action_mask)
+        num_t, legal = p.batch.num_transitions, p.batch.inputs.action_mask
+        given = (p.share.detach(), self.actor, p.parameters[:, :num_t], None if legal is None else legal[:, :num_t])
         q_BTGC = self.values_of(p.raw.detach())
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.climbs):
             if self.sums_over_actions:
-                own_BLGC, probs_BLGA = self._expected(*given)
-                gap_BTAGC = q_BTGC.unsqueeze(2) - self.values_of(given[0][:, :num_t].transpose(2, 3).unsqueeze(-1))
-                probs_BTAG1 = probs_BLGA[:, :num_t].detach().transpose(2, 3).unsqueeze(-1)
-                return own_BLGC[:, :num_t], (probs_BTAG1 * gap_BTAGC).sum(2)
-            values_KBLGC, actions_KBLGA = self._sampled(
+                own_BTGC, probs_BTGA = self._expected(*given)
+                gap_BTAGC = q_BTGC.unsqueeze(2) - self.values_of(given[0].transpose(2, 3).unsqueeze(-1))
+                probs_BTAG1 = probs_BTGA.detach().transpose(2, 3).unsqueeze(-1)
+                return own_BTGC, (probs_BTAG1 * gap_BTAGC).sum(2)
+            values_KBTGC, actions_KBTGA = self._sampled(
                 self.constant_critic(), *given, self.algo_config.num_actions_for_value_in_actor_loss
             )
-        same_KBTG = (actions_KBLGA[:, :, :num_t].detach() == p.batch.actions.unsqueeze(2)).all(-1)
-        gap_KBTGC = q_BTGC - values_KBLGC[:, :, :num_t].detach()
-        return values_KBLGC.mean(0)[:, :num_t], gap_KBTGC.masked_fill(same_KBTG.unsqueeze(-1), 0.0).mean(0)
+        same_KBTG = (actions_KBTGA.detach() == p.batch.actions.unsqueeze(2)).all(-1)
+        gap_KBTGC = q_BTGC - values_KBTGC.detach()
+        return values_KBTGC.mean(0), gap_KBTGC.masked_fill(same_KBTG.unsqueeze(-1), 0.0).mean(0)
 
     # --------------------------------------------------------------------------------------------- losses
-    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
+    def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return V under the following copies; the smallest of the critics that make a target, if the policy climbs."""
-        section, state, parameters = self.algo_config, p.state.detach(), p.parameters.detach()
+        section, state, inputs = self.algo_config, p.state[:, 1:].detach(), p.batch.inputs.after_first()
         actor = self.target_actor if self.uses_target_actor else self.actor
-        if self.uses_target_actor:
-            parameters = actor.parameters_of(state, p.batch.inputs)
-        values_BLGC = self._policy_values(
-            self.target_critic, self.target_critic.share(state), actor, parameters, p.batch.inputs.action_mask,
+        parameters = actor.parameters_of(state, inputs) if self.uses_target_actor else p.parameters[:, 1:].detach()
+        values_BTGC = self._policy_values(
+            self.target_critic, self.target_critic.share(state), actor, parameters, inputs.action_mask,
             section.num_actions_for_value_in_critic_loss,
         )  # fmt: skip
-        values_BLG = random_subset_reduction(values_BLGC, self.num_target_critics, minimum=self.climbs)
+        values_BTG = random_subset_reduction(values_BTGC, self.num_target_critics, minimum=self.climbs)
         if self.temperature is None or section.entropy is None or not section.entropy.backup:
-            return values_BLG
-        policy = actor.distribution(parameters, p.batch.inputs.action_mask)
-        return values_BLG + self._worth(self.temperature) * policy.entropy()
-
-    def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
-        """Return the error of the critics."""
-        return Terms({"critic": (1.0, self.critic_error(p.raw, targets))})
+            return values_BTG
+        policy = actor.distribution(parameters, inputs.action_mask)
+        return values_BTG + self._worth(self.temperature) * policy.entropy()
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return the policy gradient."""

@@ -40,26 +40,22 @@ class TD3BC(ValueAgent[TD3BCSection]):
         if self.is_rebrac and self.algo_config.critic_beta > 0:
             self.needs = self.needs | {"next_action"}
 
-    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
+    def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return the smallest target critic's value of the following policy's actions, with noise."""
-        section, state = self.algo_config, p.state.detach()
-        action_BLGA = self.target_actor(state, p.batch.inputs).mode()
-        noise = (section.target_noise * torch.randn_like(action_BLGA)).clamp(
+        section, state = self.algo_config, p.state[:, 1:].detach()
+        action_BTGA = self.target_actor(state, p.batch.inputs.after_first()).mode()
+        noise = (section.target_noise * torch.randn_like(action_BTGA)).clamp(
             -section.target_noise_clip, section.target_noise_clip
         )
-        action_BLGA = (action_BLGA + noise).clamp(-1.0, 1.0)
-        q_BLGC = self.values_of(self.target_critic(self.target_critic.share(state), action_BLGA[None])[0])
-        least_BLG: Tensor = q_BLGC.amin(-1)
+        action_BTGA = (action_BTGA + noise).clamp(-1.0, 1.0)
+        q_BTGC = self.values_of(self.target_critic(self.target_critic.share(state), action_BTGA[None])[0])
+        least_BTG: Tensor = q_BTGC.amin(-1)
         if "next_action" not in self.needs:
-            return least_BLG
-        given = p.batch.extras
-        distance_BLG = (action_BLGA - given["next_action"].unsqueeze(2)).square().sum(-1)
-        penalty_BLG: Tensor = section.critic_beta * distance_BLG * given["has_next_action"].unsqueeze(-1)
-        return least_BLG - penalty_BLG
-
-    def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
-        """Return the squared error of Q."""
-        return Terms({"critic": (1.0, self.critic_error(p.raw, targets))})
+            return least_BTG
+        next_action, is_there = (p.batch.extras[name][:, 1:] for name in ("next_action", "has_next_action"))
+        distance_BTG = (action_BTGA - next_action.unsqueeze(2)).square().sum(-1)
+        penalty_BTG: Tensor = section.critic_beta * distance_BTG * is_there.unsqueeze(-1)
+        return least_BTG - penalty_BTG
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return minus the own actions' values, in units of their mean size, and the distance to the data's."""
@@ -78,8 +74,7 @@ class TD3BC(ValueAgent[TD3BCSection]):
     def _own(self, p: Pass) -> tuple[Float[Tensor, "B T G A"], Float[Tensor, "B T G C"]]:
         """Return the policy's actions and their values; gradients reach the policy alone."""
         own_BTGA = self.policy_over_data(p).mode()
-        share = p.share[:, : p.batch.num_transitions].detach()
-        return own_BTGA, self.values_of(self.constant_critic()(share, own_BTGA.clamp(-1.0, 1.0)[None])[0])
+        return own_BTGA, self.values_of(self.constant_critic()(p.share.detach(), own_BTGA.clamp(-1.0, 1.0)[None])[0])
 
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
         """Return V of the policy, and the advantage of the data's actions over it."""

@@ -144,7 +144,7 @@ class Updater:
         is_last = len(self._batches) == self._accumulate
         with contextlib.nullcontext() if is_last else self._accelerator.no_sync(self._module):
             losses: Losses = self._module(batch)
-            self._accelerator.backward(losses.total / self._accumulate)
+            self._backward(losses.total)
         bad = ~torch.isfinite(losses.total.detach())
         self._bad = bad if self._bad is None else self._bad | bad
         self._add(losses.stats)
@@ -159,6 +159,14 @@ class Updater:
                 losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)
                 losses.metrics.update(self._metrics())
         return losses
+
+    def _backward(self, loss: Tensor) -> None:
+        if self._accumulate > 1:
+            loss = loss / self._accumulate
+        if self._accelerator.scaler is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self._accelerator.backward(loss)
 
     def _set_learning_rate(self) -> None:
         factor = learning_rate_factor(self.num_steps, self._section, self._decay_steps)
@@ -185,8 +193,9 @@ class Updater:
             elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
             self.guard.push(bad, self._batches, self.num_steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        optimizer = self._raw_optimizer if self._accelerator.scaler is None else self._optimizer
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._algo.on_gradient_step(self._reduced())

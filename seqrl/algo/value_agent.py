@@ -39,15 +39,15 @@ class Pass:
     Attributes:
         batch: Processed.
         state: ``(B, L, D)`` of the memory.
-        parameters: ``(B, L, G, P)`` of the policies.
-        share: What the critics make of the states alone.
+        parameters: ``(B, L, G, P)`` of the policies; ``(B, T, G, P)`` unless :attr:`ValueAgent.looks_ahead`.
+        share: What the critics make of the states alone that have an action, ``(B, T, ...)``.
         raw: ``(B, T, G, C, O)`` outputs of the critics for the data's actions.
         extras: Name -> what :meth:`ValueAgent.extra_heads` made of the states.
     """
 
     batch: SeqBatch
     state: Float[Tensor, "B L D"]
-    parameters: Float[Tensor, "B L G P"]
+    parameters: Tensor
     share: Tensor
     raw: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
@@ -77,12 +77,14 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         auto_distribution: Kind of action -> what ``algo.distribution`` ``auto`` means, where it is not the usual one.
         learns_values: Whether there are critics.
         uses_target_actor: Whether a copy of the policy follows it.
+        looks_ahead: Whether losses ask for the policies at every input, or only where there is an action.
     """
 
     auto_distribution: ClassVar[Mapping[str, Choice]] = {}
     fitted: tuple[str, ...] = ("loss/critic",)
     learns_values = True
     uses_target_actor = False
+    looks_ahead = False
     actor: Actor
     critic: Critics
 
@@ -174,12 +176,12 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return self.actor.parameters_of(state, inputs)
 
     @abstractmethod
-    def next_values(self, p: Pass) -> Float[Tensor, "B L G"]:
-        """Return the values of all inputs that targets bootstrap from; no gradient is taken."""
+    def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
+        """Return the values of the inputs that follow the transitions; no gradient is taken."""
 
-    @abstractmethod
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:
-        """Return the losses of the critics, given bootstrapped targets in multiplied reward units."""
+        """Return the losses of the critics, given targets in multiplied reward units; by default their errors."""
+        return Terms({"critic": (1.0, self.critic_error(p.raw, targets))})
 
     @abstractmethod
     def actor_terms(self, p: Pass) -> Terms:
@@ -193,11 +195,12 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     def look(self, batch: SeqBatch) -> Pass:
         """Return what one pass over a processed batch gives."""
         state, _ = self.trunk(batch.inputs)
-        parameters = self.policy_parameters(state, batch.inputs)
+        num = batch.num_transitions + self.looks_ahead
+        parameters = self.policy_parameters(state[:, :num], batch.inputs.first(num))
         if not self.learns_values:
             return Pass(batch, state, parameters, state, state)
-        share = self.critic.share(state)
-        raw = self.critic(share[:, :-1], batch.actions[None, :, :, None])[0]
+        share = self.critic.share(state[:, :-1])
+        raw = self.critic(share, batch.actions[None, :, :, None])[0]
         return Pass(batch, state, parameters, share, raw, self.extra_heads(batch, state))
 
     def compute_losses(self, batch: SeqBatch) -> Losses:
@@ -209,7 +212,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         if self.learns_values:
             with torch.no_grad():
                 targets = self._targets(batch, self.next_values(p))
-            stats["popart"] = self.popart.stats(targets, self._rewards(batch), batch.mask)
+            if self.algo_config.use_popart:
+                stats["popart"] = self.popart.stats(targets, self._rewards(batch), batch.mask)
             total = self._add(self.critic_terms(p, targets), total, batch, self.mask_edits.critic, metrics)
             if self.wants_metrics:
                 q = self.values_of(p.raw.detach())
@@ -233,7 +237,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         metrics |= terms.metrics
         return total
 
-    def _targets(self, batch: SeqBatch, values: Float[Tensor, "B L G"]) -> Float[Tensor, "B T G"]:
+    def _targets(self, batch: SeqBatch, values: Float[Tensor, "B T G"]) -> Float[Tensor, "B T G"]:
         """Return bootstrapped targets, in multiplied reward units.
 
         Only the discount that acts looks ``n_step`` ahead: a late reward reaches more inputs by it at once, while
@@ -242,8 +246,10 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         section = self.algo_config
         ended = batch.terminated if section.time_limits == "bootstrap" else batch.terminated | batch.truncated
         given = (self._rewards(batch), ended, batch.mask)
-        extra = n_step_targets(*given, values[..., :-1], self.discounts[:-1], 1)
         acting = n_step_targets(*given, values[..., -1:], self.discounts[-1:], section.n_step)
+        if len(self.discounts) == 1:
+            return acting
+        extra = n_step_targets(*given, values[..., :-1], self.discounts[:-1], 1)
         return torch.cat([extra, acting], dim=-1)
 
     def _rewards(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
@@ -270,7 +276,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         super().on_gradient_step(stats)
         if not self.learns_values:
             return
-        self.popart.update(stats["popart"])
+        if self.algo_config.use_popart:
+            self.popart.update(stats["popart"])
         follow(self.target_critic, self.critic, self.algo_config.tau)
         if self.uses_target_actor:
             follow(self.target_actor, self.actor, self.algo_config.tau)

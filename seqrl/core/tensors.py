@@ -36,6 +36,10 @@ class SeqInputs:
         """Return the first ``n`` positions."""
         return self.map(lambda x: x[:, :n])
 
+    def after_first(self) -> SeqInputs:
+        """Return all positions but the first."""
+        return self.map(lambda x: x[:, 1:])
+
     def map(self, f: Callable[[Tensor], Tensor]) -> SeqInputs:
         """Return a copy with ``f`` applied to every tensor."""
         return SeqInputs(**{k.name: _map(f, getattr(self, k.name)) for k in fields(self)})

@@ -171,8 +171,8 @@ def test_only_the_discount_that_acts_looks_several_steps_ahead():
         values = algo.next_values(p)
         targets = algo._targets(processed, values)
     r = 10.0 * batch.rewards
-    torch.testing.assert_close(targets[:, 0, 0], r[:, 0] + 0.9 * values[:, 1, 0])
-    returns = r[:, 0] + 0.5 * r[:, 1] + 0.25 * r[:, 2] + 0.125 * values[:, 3, 1]
+    torch.testing.assert_close(targets[:, 0, 0], r[:, 0] + 0.9 * values[:, 0, 0])
+    returns = r[:, 0] + 0.5 * r[:, 1] + 0.25 * r[:, 2] + 0.125 * values[:, 2, 1]
     whole = batch.mask[:, :3].all(1)
     torch.testing.assert_close(targets[whole, 0, 1], returns[whole])
 

@@ -34,7 +34,7 @@ def test_the_value_of_an_input_is_that_of_its_best_proposal(proposals):
     got = algo.next_values(algo.look(batch))
     assert seen[0].shape[0] == 5
     q = seen[0][:, :, :, 0, :, 0].detach().numpy().astype(np.float64)
-    for b, t in np.ndindex(*batch.inputs.step.shape):
+    for b, t in np.ndindex(*batch.mask.shape):
         assert got[b, t, 0].item() == pytest.approx(best_of(q[:, b, t], 0.6), rel=1e-5, abs=1e-6)
 
 
@@ -54,11 +54,11 @@ def test_discrete_candidates_are_likely_enough_and_legal(threshold):
     batch = replace(batch, inputs=replace(batch.inputs, action_mask=mask))
     p = algo.look(batch)
     got = algo.next_values(p)
-    probs = algo.actor(p.state, batch.inputs).probs[:, :, 0].detach().numpy()
-    q = algo.target_critic.share(p.state)[:, :, 0].detach().numpy().astype(np.float64)  # (B, L, A, C)
+    probs = algo.actor(p.state, batch.inputs).probs[:, 1:, 0].detach().numpy()
+    q = algo.target_critic.share(p.state)[:, 1:, 0].detach().numpy().astype(np.float64)  # (B, L, A, C)
     counts = set()
-    for b, t in np.ndindex(*batch.inputs.step.shape):
-        chosen = [a for a in range(DISCRETE.n) if mask[b, t, a] and probs[b, t, a] >= threshold * probs[b, t].max()]
+    for b, t in np.ndindex(*batch.mask.shape):
+        chosen = [a for a in range(DISCRETE.n) if mask[b, t + 1, a] and probs[b, t, a] >= threshold * probs[b, t].max()]
         counts.add(len(chosen))
         assert got[b, t, 0].item() == pytest.approx(best_of(q[b, t, chosen], 0.75), rel=1e-4, abs=1e-5)
     assert len(counts) > 1

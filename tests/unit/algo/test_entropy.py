@@ -50,11 +50,11 @@ def test_targets_and_loss_grow_by_the_worth_of_the_entropy(space, values):
         torch.manual_seed(0)
         p = each.look(batch)
         with torch.no_grad():
-            values_BLG = each.next_values(p)
+            values_BTG = each.next_values(p)
         torch.manual_seed(1)
-        found.append((values_BLG, each.actor_terms(p).losses["actor_online"][1].detach()))
+        found.append((values_BTG, each.actor_terms(p).losses["actor_online"][1].detach()))
     (value, loss), (soft_value, soft_loss) = found
-    bonus = alphas * entropy_of(algo.target_actor, p.state, batch.inputs, space)
+    bonus = alphas * entropy_of(algo.target_actor, p.state, batch.inputs, space)[:, 1:]
     torch.testing.assert_close((soft_value - value).double(), bonus, rtol=1e-4, atol=1e-5)
     bonus = alphas * entropy_of(algo.actor, p.state, batch.inputs, space)
     torch.testing.assert_close((loss - soft_loss).double(), bonus.mean(-1)[:, :-1], rtol=1e-4, atol=1e-5)
@@ -93,10 +93,10 @@ def test_the_best_policy_is_the_softmax_of_the_values():
         entropy={"alpha": alpha}, online_value="mean", distribution={"type": "categorical", "min_probability_mass": 0.0}
     )
     p = algo.look(batch)
-    q_BLGA = p.share.detach().mean(-1)
+    q_BTGA = p.share.detach().mean(-1)
     norms = {}
     for temperature in (alpha, 2 * alpha):
-        parameters = (q_BLGA / temperature).requires_grad_()
+        parameters = (q_BTGA / temperature).requires_grad_()
         loss = algo.actor_terms(replace(p, parameters=parameters)).losses["actor_online"][1]
         (gradient,) = torch.autograd.grad(loss[batch.mask].sum(), parameters)
         norms[temperature] = gradient.abs().max().item()
