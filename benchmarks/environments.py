@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from record import record, table
+from record import RESULTS, record, table
 
 from seqrl.core.errors import EnvError
 from seqrl.envs.builtin import builtin_env_ids
@@ -161,9 +162,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=15, help="of timing 2,000 steps")
+    parser.add_argument("--envs", nargs="+", help="only these; the others keep their figures")
     args = parser.parse_args()
-    rows, figures = [], {}
-    for env_id in builtin_env_ids(only_installed=True):
+    rows: list[dict[str, Any]] = []
+    figures: dict[str, Any] = {}
+    if args.envs:
+        figures = json.loads((RESULTS / "environments.json").read_text())["environments"]
+    for env_id in args.envs or builtin_env_ids(only_installed=True):
         figures[env_id] = {"us_per_step": round(microseconds(env_id, args.repeats), 1), "play": {}}
         name, player = best_player(env_id)
         for kwargs in KWARGS.get(env_id, [{}]):

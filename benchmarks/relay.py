@@ -1,28 +1,28 @@
 """Relay: what a memory costs an algorithm that joins the good halves of different episodes.
 
-Episodes begin at A or at B and meet in one corridor whose fork leads to a goal or to a dead end. In the data, those
-from A always took the dead end, and those from B mostly the goal; evaluation begins at A. The observation tells the
-place, so a policy without memory may do at the fork what episodes from B have shown to be good. One that remembers has
-never seen anybody who came from A do it. The tables on the pages of these algorithms: rows of three seeds, 200 sampled
-episodes each; a minute per row on one core.
+In ``seqrl/Relay-v0`` episodes begin at A or at B and meet in one corridor whose fork leads to a goal or to a dead end.
+In the data, those from A always took the dead end, and those from B mostly the goal; evaluation begins at A. The
+observation tells the place, so a policy without memory may do at the fork what episodes from B have shown to be good.
+One that remembers has never seen anybody who came from A do it. The tables on the pages of these algorithms: rows of
+three seeds, 200 sampled episodes each; a minute per row on one core.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 from record import record, table, write_table
 
 import seqrl
 from seqrl.core.types import Trajectory
 from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.envs.builtin.relay import CORRIDOR, DEAD_END, FORK, GOAL, NUM_PLACES, A, Relay
 
 PAGES = Path(__file__).parents[1] / "docs" / "algorithms"
 SEEDS = (0, 1, 2)
@@ -40,36 +40,6 @@ ROWS = tuple(
     if not (algo == "bc" and shuffled)
 )
 """Algorithm, memory, and whether each episode has the reward of another one."""
-A, B, CORRIDOR, FORK, GOAL, DEAD_END = range(6)
-NUM_PLACES = 6
-
-
-class Relay(gym.Env[np.ndarray, np.int64]):
-    """Three steps to a fork; action 1 leads to the goal, any other to the dead end."""
-
-    observation_space = spaces.Box(0.0, 1.0, (NUM_PLACES,))
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin at A."""
-        super().reset(seed=seed)
-        self.place = A
-        return self.observe(), {}
-
-    def observe(self) -> np.ndarray:
-        """Return the place, one-hot."""
-        seen: np.ndarray = np.eye(NUM_PLACES, dtype=np.float32)[self.place]
-        return seen
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Go on; only at the fork does the action matter."""
-        if self.place == FORK:
-            self.place = GOAL if action == 1 else DEAD_END
-        else:
-            self.place = FORK if self.place == CORRIDOR else CORRIDOR
-        over = self.place in (GOAL, DEAD_END)
-        info = {"success": self.place == GOAL} if over else {}
-        return self.observe(), float(self.place == GOAL), over, False, info
 
 
 def demonstrations(folder: Path, rewards_of_others: bool) -> None:
@@ -80,7 +50,8 @@ def demonstrations(folder: Path, rewards_of_others: bool) -> None:
     rewards = turns.astype(np.float32)
     if rewards_of_others:
         rewards = rng.permutation(rewards)
-    info = StoreInfo(Relay.observation_space, Relay.action_space)
+    env = Relay()
+    info = StoreInfo(env.observation_space, env.action_space)
     with StoreWriter(folder, info) as writer:
         for start, turn, reward in zip(starts, turns, rewards, strict=True):
             places = [start, CORRIDOR, FORK, GOAL if turn else DEAD_END]
@@ -134,7 +105,7 @@ def success(folder: Path, algo: str, memory: str, rewards_of_others: bool = Fals
             },
         },
     )
-    experiment = seqrl.Experiment(config, make_val_env=Relay)
+    experiment = seqrl.Experiment(config, make_val_env=partial(Relay, "A"))
     experiment.start()
     return experiment.learn().metrics["eval/success_mean"]
 

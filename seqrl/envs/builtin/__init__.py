@@ -8,6 +8,7 @@ from seqrl.envs.experts import EXPERTS
 
 _ENTRY_POINTS = {
     "seqrl/Attempts-v0": "seqrl.envs.builtin.attempts:make_attempts",
+    "seqrl/Fork-v0": "seqrl.envs.builtin.fork:Fork",
     "seqrl/HalfCheetahVelocity-v0": "seqrl.envs.builtin.half_cheetah:make_half_cheetah_velocity",
     "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_runner:MazeRunner",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecall",
@@ -16,14 +17,17 @@ _ENTRY_POINTS = {
     "seqrl/MaskedBandit-v0": "seqrl.envs.builtin.bandit:MaskedBandit",
     "seqrl/MetaFrozenLake-v0": "seqrl.envs.builtin.meta_frozen_lake:MetaFrozenLake",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
+    "seqrl/Relay-v0": "seqrl.envs.builtin.relay:Relay",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
     "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixels",
 }
 
 _EXPERTS = {
+    "seqrl/Fork-v0": "seqrl.envs.builtin.fork:ForkDemonstrator",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecallExpert",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecallExpert",
+    "seqrl/Relay-v0": "seqrl.envs.builtin.relay:RelayDemonstrator",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",
     "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixelsExpert",

@@ -1,0 +1,61 @@
+"""Fork: a mean of two ways runs into the wall; values choose among the ways that the data shows.
+
+300 demonstrations that pass the wall on both sides, 200 greedy episodes, seed 0, CPU.
+"""
+
+import pytest
+
+import seqrl
+
+DATA = [{"scripted": "seqrl/Fork-v0", "episodes": 300}]
+
+
+def learned(algo, folder, num_steps, *, pays="both", **section):
+    """Return the last evaluation's share of successes, and of episodes that went round on the right."""
+    config = seqrl.config_factory(
+        algo,
+        {
+            "experiment": {
+                "output_dir": str(folder),
+                "name": f"{algo}-{pays}-{section.get('distribution', {}).get('type')}",
+                "evaluation": {"episodes": 200, "every_n_epochs": 2},
+                "report": {"enabled": False},
+                "logging": {"tensorboard": False},
+            },
+            "env": {"id": "seqrl/Fork-v0", "kwargs": {"pays": pays}},
+            "train": {"data": DATA, "window_steps": 8, "num_epochs": 1, "steps_per_epoch": num_steps, "seed": 0},
+            "observation": {
+                "use_prev_action": False,
+                "use_prev_reward": False,
+                "timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64},
+            },
+            "algo": {
+                "sequence_encoder": {"type": "feedforward", "d_model": 64, "d_ff": 128, "num_layers": 1},
+                "actor": {"d_hidden": 64},
+                "optimizer": {"learning_rate": 1e-3, "warmup_steps": 50},
+                **section,
+            },
+        },
+    )
+    experiment = seqrl.Experiment(config)
+    experiment.start()
+    metrics = experiment.learn().metrics
+    return metrics["eval/success_mean"], metrics["eval/log/right"]
+
+
+@pytest.mark.learning
+def test_a_mean_runs_into_the_wall_and_a_mixture_does_not(tmp_path):
+    mean, _ = learned("bc", tmp_path, 300, distribution={"type": "deterministic"})
+    mixture, _ = learned("bc", tmp_path, 300, distribution={"type": "gmm"})
+    assert mean <= 0.05
+    assert mixture >= 0.95
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+@pytest.mark.parametrize(("pays", "low", "high"), [("right", 0.95, 1.0), ("left", 0.0, 0.05)])
+def test_values_choose_the_way_that_pays(pays, low, high, tmp_path):
+    values = {"critic": {"d_hidden": 64}, "tau": 0.02, "reward_multiplier": 10.0, "gamma": 0.95}
+    success, right = learned("bcq", tmp_path, 1000, pays=pays, num_acting_candidates=20, **values)
+    assert success >= 0.95
+    assert low <= right <= high
