@@ -1,6 +1,6 @@
 """Fork: a mean of two ways runs into the wall; values choose among the ways that the data shows.
 
-300 demonstrations that pass the wall on both sides, 200 greedy episodes, seed 0, CPU.
+300 demonstrations that pass the wall on both sides, 200 sampled episodes, seed 0, CPU.
 """
 
 import pytest
@@ -18,7 +18,7 @@ def learned(algo, folder, num_steps, *, pays="both", **section):
             "experiment": {
                 "output_dir": str(folder),
                 "name": f"{algo}-{pays}-{section.get('distribution', {}).get('type')}",
-                "evaluation": {"episodes": 200, "every_n_epochs": 2},
+                "evaluation": {"episodes": 200, "every_n_epochs": 2, "deterministic": False},
                 "report": {"enabled": False},
                 "logging": {"tensorboard": False},
             },
@@ -44,11 +44,9 @@ def learned(algo, folder, num_steps, *, pays="both", **section):
 
 
 @pytest.mark.learning
-def test_a_mean_runs_into_the_wall_and_a_mixture_does_not(tmp_path):
-    mean, _ = learned("bc", tmp_path, 300, distribution={"type": "deterministic"})
-    mixture, _ = learned("bc", tmp_path, 300, distribution={"type": "gmm"})
-    assert mean <= 0.05
-    assert mixture >= 0.95
+def test_a_mean_runs_into_the_wall(tmp_path):
+    success, _ = learned("bc", tmp_path, 500, distribution={"type": "deterministic"})
+    assert success <= 0.05
 
 
 @pytest.mark.learning

@@ -16,11 +16,12 @@ from seqrl.envs.builtin.grid import AGENT, FLOOR, GOAL, WALL
 STEP_LENGTH = 0.2
 WALL_X, WALL_HALF_WIDTH = (0.4, 0.6), 0.3
 GOAL_X, ARENA_Y = 1.0, 1.0
+START_HALF_WIDTH = 0.02
 CORNER = np.array([0.5, 0.5])
 
 
 class Fork(gym.Env[np.ndarray, np.ndarray]):
-    """Walk from (0, 0) to the line x = 1, past a wall in between.
+    """Walk from near (0, 0) to the line x = 1, past a wall in between.
 
     Observation ``(2,)`` float32: the place ``(x, y)``. Actions: Box ``[-1, 1]`` of width 2, a displacement of at most
     0.2. The wall, from (0.4, -0.3) to (0.6, 0.3), ends the episode without reward; the line with reward 1 and
@@ -52,9 +53,9 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Go back to (0, 0)."""
+        """Go back to the start."""
         super().reset(seed=seed)
-        self._place = np.zeros(2)
+        self._place = np.array([0.0, START_HALF_WIDTH * self.np_random.uniform(-1.0, 1.0)])
         self._time, self._is_right = 0, False
         return self._place.astype(np.float32), {}
 
