@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,9 +112,29 @@ def _open(section: DataSection, config: BaseConfig) -> Store:
     return scripted_store(section.scripted, kwargs, section.episodes, section.seed, section.noise)
 
 
+def _class_of(env_id: str, kwargs: dict[str, Any]) -> type:
+    env = env_maker(env_id, kwargs)()
+    try:
+        return type(env.unwrapped)
+    finally:
+        env.close()
+
+
+def _source_crc(kind: type) -> int:
+    """Return a checksum of the file that defines a class; 0 for one that was typed in."""
+    try:
+        return zlib.crc32(Path(inspect.getfile(kind)).read_bytes())
+    except (OSError, TypeError):
+        return 0
+
+
 def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int, noise: float = 0.0) -> Store:
-    """Return the store of ``episodes`` episodes of an environment's scripted expert, made on first use."""
+    """Return the store of ``episodes`` episodes of an environment's scripted expert, made when first used.
+
+    It is made anew when the code of the expert or the environment has changed.
+    """
     key = {"scripted": env_id, "kwargs": kwargs, "episodes": episodes, "seed": seed, "seqrl": __version__}
+    key["code"] = [_source_crc(type(seqrl_envs.make_expert(env_id))), _source_crc(_class_of(env_id, kwargs))]
     if noise:
         key["noise"] = noise
 

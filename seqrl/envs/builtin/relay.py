@@ -83,7 +83,7 @@ class Relay(gym.Env[np.ndarray, np.int64]):
 
 
 class RelayDemonstrator:
-    """Takes the goal in episodes from B, and the dead end in those from A."""
+    """Takes the goal in episodes from B, and the dead end in those from A; does 0 before, which tells no start."""
 
     def __init__(self) -> None:
         self._is_from_b = False
@@ -95,4 +95,4 @@ class RelayDemonstrator:
     def __call__(self, obs: np.ndarray) -> int:
         """Return the action."""
         self._is_from_b = self._is_from_b or bool(obs[B])
-        return int(self._is_from_b)
+        return int(self._is_from_b and bool(obs[FORK]))
