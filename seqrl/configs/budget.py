@@ -39,12 +39,14 @@ class Budget:
         gradient_steps: Of a run from fixed data; None where it collects.
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
+        is_continuous: Whether actions are.
     """
 
     env_steps: int | None = None
     gradient_steps: int | None = None
     horizon: int | None = None
     horizon_source: str = ""
+    is_continuous: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,10 +230,9 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
     by_heart = "so that the memory does not learn few episodes by heart"
-    out = [
-        Derived("algo.memory_dropout", 0.3, by_heart),
-        Derived("observation.prev_dropout", 0.25, by_heart),
-    ]
+    out = [Derived("observation.prev_dropout", 0.25, by_heart)]
+    if not budget.is_continuous:  # its noise would hide what small changes of a continuous action are worth
+        out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; for actions that are not continuous"))
     remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
     if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))

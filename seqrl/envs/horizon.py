@@ -1,9 +1,11 @@
-"""How long the episodes of an environment are, before anything is planned by it."""
+"""What a plan has to know of an environment: how long its episodes are, and whether its actions are continuous."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from gymnasium import spaces
 
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.make import env_maker
@@ -12,8 +14,10 @@ NUM_EPISODES = 3
 MAX_STEPS = 500
 
 
-def horizon_of(env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()) -> tuple[int, str]:
-    """Return the steps of an environment's longest episodes, and how that is known.
+def horizon_and_kind(
+    env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()
+) -> tuple[int, str, bool]:
+    """Return the steps of an environment's longest episodes, how that is known, and whether actions are continuous.
 
     It is the time limit of the registered environment, or else the longest of three episodes of random actions, each of
     which is left after 500 steps.
@@ -23,9 +27,10 @@ def horizon_of(env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins:
     """
     env = env_maker(env_id, kwargs, plugins=plugins)()
     try:
+        is_continuous = isinstance(env.action_space, spaces.Box)
         limit = env.spec.max_episode_steps if env.spec is not None else None
         if limit is not None:
-            return limit, "its time limit"
+            return limit, "its time limit", is_continuous
         env.action_space.seed(integer_seed(0, "horizon"))
         longest = 0
         for episode in range(NUM_EPISODES):
@@ -35,6 +40,6 @@ def horizon_of(env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins:
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 steps, is_over = steps + 1, terminated or truncated
             longest = max(longest, steps)
-        return longest, f"the longest of {NUM_EPISODES} with random actions"
+        return longest, f"the longest of {NUM_EPISODES} with random actions", is_continuous
     finally:
         env.close()

@@ -93,7 +93,10 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
     if args.gradient_steps and not (values.get("train") or {}).get("data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
-    budget = Budget(args.env_steps, args.gradient_steps, *_horizon(values, is_collecting=bool(args.env_steps)))
+    if args.env_steps:
+        budget = Budget(args.env_steps, None, *_worlds(values))
+    else:
+        budget = Budget(None, args.gradient_steps, *_longest_of_data(values))
     values, derived = with_budget(values, budget)
     return values, [f"derived: {entry}" for entry in derived]
 
@@ -105,17 +108,20 @@ def _in_short(derived: Sequence[str]) -> list[str]:
     return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
-def _horizon(values: dict[str, Any], *, is_collecting: bool) -> tuple[int | None, str]:
-    """Return the length of episodes, and how it is known."""
-    if is_collecting:
-        from seqrl.envs.horizon import horizon_of
+def _worlds(values: dict[str, Any]) -> tuple[int, str, bool]:
+    """Return the length of the environments' episodes, how it is known, and whether actions are continuous."""
+    from seqrl.envs.horizon import horizon_and_kind
 
-        env = build_section(EnvSection, values.get("env", {}), "env")
-        tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
-        named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
-        if not named:
-            raise ConfigError("--env-steps needs an environment: give --env ID")
-        return max(horizon_of(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named)
+    env = build_section(EnvSection, values.get("env", {}), "env")
+    tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
+    named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
+    if not named:
+        raise ConfigError("--env-steps needs an environment: give --env ID")
+    return max(horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named)
+
+
+def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:
+    """Return the length of the data's longest episodes, and how it is known."""
     from seqrl.data.ingest import open_store
 
     train = build_section(TrainSection, values["train"], "train")

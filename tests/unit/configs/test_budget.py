@@ -7,7 +7,7 @@ import pytest
 from seqrl.configs import config_factory, get_all_registered_configs
 from seqrl.configs.budget import MAX_WINDOW, Budget, with_budget
 from seqrl.core.errors import ConfigError
-from seqrl.envs.horizon import horizon_of
+from seqrl.envs.horizon import horizon_and_kind
 from seqrl.scripts import train
 
 
@@ -56,6 +56,12 @@ def test_only_what_remembers_knows_a_time_limit():
     assert ends == {("gru", 50): "end", ("gru", 500): "bootstrap", ("feedforward", 50): "bootstrap"}
 
 
+@pytest.mark.parametrize(("is_continuous", "dropout"), [(False, 0.3), (True, 0.0)])
+def test_continuous_actions_are_judged_without_noise_in_the_memory(is_continuous, dropout):
+    config, _ = planned(env_steps=8_000, horizon=50, is_continuous=is_continuous)
+    assert config.algo.memory_dropout == dropout
+
+
 @pytest.mark.parametrize(
     ("horizon", "window", "pieces"),
     [(10, 16, None), (50, 50, None), (128, 128, None), (None, 32, 64), (5_000, 32, 64)],
@@ -99,8 +105,9 @@ def test_the_replay_ratio_sets_the_gradient_steps():
 
 
 def test_the_length_of_episodes_is_the_time_limit_or_seen():
-    assert horizon_of("CartPole-v1") == (500, "its time limit")
-    steps, source = horizon_of("seqrl/TMazePassive-v0", {"corridor_length": 20})
+    assert horizon_and_kind("CartPole-v1") == (500, "its time limit", False)
+    assert horizon_and_kind("Pendulum-v1") == (200, "its time limit", True)
+    steps, source, _ = horizon_and_kind("seqrl/TMazePassive-v0", {"corridor_length": 20})
     assert (steps, "random" in source) == (21, True)
 
 
