@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -129,17 +130,31 @@ class Mistaken(ScriptedPolicy):
         return super().__call__(type(step)(**{**vars(step), "obs": {"obs": obs}}))
 
 
-def write_demonstrations(task: str, file: Path, seed: int = 0) -> int:
-    """Write the episodes of the mixed demonstrators, and return the number of successes."""
+def write_demonstrations(task: str, file: Path, seed: int = 0, *, rewards_of_others: bool = False) -> int:
+    """Write the episodes of the mixed demonstrators, and return the number of successes.
+
+    Args:
+        task: Which.
+        file: robomimic file.
+        seed: Of the demonstrators.
+        rewards_of_others: Give each episode the rewards of another one, cut or filled with zeros: they tell nothing.
+    """
     env_id, kwargs = TASKS[task]
     hint = [3] if task == "grid" else [2, 3]
     env = make_batched_env(env_maker(env_id, kwargs), 20)
     info = StoreInfo(env.observation_space, env.codec.space, env_id=env_id, env_kwargs=kwargs)
     found = list(collect_episodes(env, Mistaken(env_id, env, hint, seed), NUM_DEMONSTRATIONS, seed=seed))
     env.close()
+    num_good = sum(t.total_reward > 0.9 for t in found)
+    if rewards_of_others:
+        others = generator(seed, "rewards").permutation(len(found))
+        found = [
+            dataclasses.replace(t, rewards=np.resize(np.append(found[i].rewards, np.zeros(len(t))), len(t)))
+            for t, i in zip(found, others, strict=True)
+        ]
     order = generator(seed, "order").permutation(len(found))
     write_robomimic(file, info, [found[i] for i in order])
-    return sum(t.total_reward > 0.9 for t in found)
+    return num_good
 
 
 def settings_of(task: str, algo: str, seed: int) -> Settings:

@@ -28,6 +28,7 @@ def cloned(tmp_path_factory):
     def make(task):
         if task not in made:
             folder = tmp_path_factory.mktemp(task)
+            write_demonstrations(task, folder / "shuffled.hdf5", rewards_of_others=True)
             good = write_demonstrations(task, folder / "mixed.hdf5")
             assert 0.2 * NUM_DEMONSTRATIONS < good < 0.6 * NUM_DEMONSTRATIONS
             made[task] = folder / "mixed.hdf5", trained(task, "bc", folder / "mixed.hdf5", folder)
@@ -48,3 +49,15 @@ def test_an_agent_beats_cloning(task, algo, cloned, tmp_path):
     data, control = cloned(task)
     agent = trained(task, algo, data, tmp_path)
     assert agent.low > control.high, (agent, control)
+
+
+@pytest.mark.learning
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("task", "algo"), [*(("grid", a) for a in ("iql", "cql", "bcq")), *(("point", a) for a in ("td3_bc", "edac"))]
+)
+def test_with_rewards_of_other_episodes_it_does_no_better_than_cloning(task, algo, cloned, tmp_path):
+    data, control = cloned(task)
+    agent = trained(task, algo, data.with_name("shuffled.hdf5"), tmp_path)
+    assert agent.low <= control.high, (agent, control)

@@ -1,4 +1,4 @@
-"""Any algorithm that learns values from data goes on online, from its weights, with the data beside what it collects."""
+"""Whatever learns values from data goes on online, from its weights, with the data beside what it collects."""
 
 import json
 
