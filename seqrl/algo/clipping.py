@@ -55,6 +55,7 @@ class GradientClipper:
         self.mean_squares = torch.zeros(len(self._parameters), device=device)
         self.num_updates = torch.zeros(len(self._parameters), device=device)
         self._least = torch.tensor([p.numel() * epsilon**2 for p in self._parameters], device=device)
+        self._presences: dict[tuple[bool, ...], Tensor] = {}
         self._last_norms, self._last_ratios = torch.zeros_like(self.mean_squares), torch.zeros_like(self.mean_squares)
 
     @property
@@ -76,9 +77,8 @@ class GradientClipper:
         if not gradients:
             return self.mean_squares.new_zeros(())
         norms = torch.stack(torch._foreach_norm(gradients)).float()
-        is_there = torch.ones_like(self.mean_squares, dtype=torch.bool)
+        is_there = self._presence(tuple(p.grad is not None for p in self._parameters))
         if len(gradients) < len(self._parameters):
-            is_there = torch.tensor([p.grad is not None for p in self._parameters], device=norms.device)
             norms = torch.zeros_like(self.mean_squares).masked_scatter_(is_there, norms)
         self._last_norms = norms
         total: Tensor = norms.norm()
@@ -93,6 +93,12 @@ class GradientClipper:
         self.mean_squares = torch.where(is_used, moved, self.mean_squares)
         self.num_updates = self.num_updates + is_used
         return total
+
+    def _presence(self, has_gradient: tuple[bool, ...]) -> Tensor:
+        """Return which parameters have a gradient; copied to the device once, as a copy at every step would wait."""
+        if has_gradient not in self._presences:
+            self._presences[has_gradient] = torch.tensor(has_gradient, device=self.mean_squares.device)
+        return self._presences[has_gradient]
 
     def _spike_factors(self, norms: Tensor) -> Tensor:
         """Return what each gradient is multiplied by, 1 where it has no past."""

@@ -211,7 +211,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         total = p.state.new_zeros(())
         if self.learns_values:
             with torch.no_grad():
-                targets = self._targets(batch, self.next_values(p))
+                targets = self.targets(batch, self.next_values(p))
             if self.algo_config.use_popart:
                 stats["popart"] = self.popart.stats(targets, self._rewards(batch), batch.mask)
             total = self._add(self.critic_terms(p, targets), total, batch, self.mask_edits.critic, metrics)
@@ -237,7 +237,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         metrics |= terms.metrics
         return total
 
-    def _targets(self, batch: SeqBatch, values: Float[Tensor, "B T G"]) -> Float[Tensor, "B T G"]:
+    def targets(self, batch: SeqBatch, values: Float[Tensor, "B T G"]) -> Float[Tensor, "B T G"]:
         """Return bootstrapped targets, in multiplied reward units.
 
         Only the discount that acts looks ``n_step`` ahead: a late reward reaches more inputs by it at once, while

@@ -33,7 +33,7 @@ def test_gradients_go_where_they_should(space):
     (_, online), _ = algo.actor_terms(algo.look(batch)).losses.values()
     assert gradients(algo, online.sum()) == {"actor", "trunk"}
     p = algo.look(batch)
-    targets = algo._targets(batch, algo.next_values(p).detach())
+    targets = algo.targets(batch, algo.next_values(p).detach())
     ((_, error),) = algo.critic_terms(p, targets).losses.values()
     assert gradients(algo, error.sum()) == {"critic", "trunk"}
     assert not any(p.requires_grad for n, p in algo.nets.named_parameters() if n.startswith("target"))
@@ -169,7 +169,7 @@ def test_only_the_discount_that_acts_looks_several_steps_ahead():
     p = algo.look(processed)
     with torch.no_grad():
         values = algo.next_values(p)
-        targets = algo._targets(processed, values)
+        targets = algo.targets(processed, values)
     r = 10.0 * batch.rewards
     torch.testing.assert_close(targets[:, 0, 0], r[:, 0] + 0.9 * values[:, 0, 0])
     returns = r[:, 0] + 0.5 * r[:, 1] + 0.25 * r[:, 2] + 0.125 * values[:, 2, 1]

@@ -79,7 +79,7 @@ def test_losses_equal_the_formulas(space):
 def gradients_of(algo, batch, name):
     """Return the nets that a loss gives a gradient to."""
     p = algo.look(batch)
-    targets = algo._targets(batch, algo.next_values(p).detach())
+    targets = algo.targets(batch, algo.next_values(p).detach())
     terms = {**algo.critic_terms(p, targets).losses, **algo.actor_terms(p).losses}
     algo.nets.zero_grad()
     terms[name][1].sum().backward()
@@ -100,7 +100,7 @@ def test_time_limits_bootstrap_and_terminations_do_not():
     ended[0, 2] = True
     over = replace(batch, terminated=ended, truncated=torch.zeros_like(ended))
     cut = replace(batch, terminated=torch.zeros_like(ended), truncated=ended)
-    targets = [algo._targets(b, algo.next_values(algo.look(b)).detach()) for b in (over, cut)]
+    targets = [algo.targets(b, algo.next_values(algo.look(b)).detach()) for b in (over, cut)]
     assert targets[0][0, 2] == pytest.approx(float(batch.rewards[0, 2]))
     assert targets[0][0, 2] != targets[1][0, 2]
     assert torch.equal(targets[0][1:], targets[1][1:])
