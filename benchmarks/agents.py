@@ -11,7 +11,7 @@ import argparse
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -67,8 +67,9 @@ def _frozen(value: Any) -> Any:
 def _thawed(value: Any) -> Any:
     if isinstance(value, tuple) and value and value[0] == "tensor":
         _, shape, stride, dtype, device = value
-        x = torch.empty_strided(shape, stride, dtype=dtype, device=device)
-        return x.normal_() if dtype.is_floating_point else x.zero_()
+        size = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))  # expanded ones share elements
+        held = torch.zeros(size, dtype=dtype, device=device)
+        return (held.normal_() if dtype.is_floating_point else held).as_strided(shape, stride)
     return tuple(_thawed(v) for v in value) if isinstance(value, tuple) else value
 
 
@@ -139,33 +140,50 @@ def make_batch(kind: str, num: int, window: int) -> SeqBatch:
     )
 
 
+def keep_gradients(algo: Any) -> None:
+    """Give every parameter that learns a gradient, as the optimiser expects."""
+    for parameters in algo.updater._trained.values():
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def weighed(losses: Mapping[str, tuple[float, Tensor]], mask: Tensor) -> Tensor:
+    """Return the sum of losses per transition."""
+    return torch.stack([masked_mean(loss, mask) for _, loss in losses.values()]).sum()
+
+
 def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
     """Return part -> its work, backward pass included."""
     with torch.no_grad():
         p = algo.look(batch)
-        targets = algo._targets(batch, algo.next_values(p))
+        targets = algo.targets(batch, algo.next_values(p))
+    num_t, num = batch.num_transitions, p.parameters.shape[1]
     leaf = p.state.clone().requires_grad_()
-    parameters = p.parameters.clone().requires_grad_()
-    seen = replace(p, state=leaf, parameters=parameters)
+    seen = replace(p, state=leaf, parameters=p.parameters.clone().requires_grad_())
 
     def actor() -> Tensor:
-        fresh = replace(seen, parameters=algo.actor.parameters_of(leaf, batch.inputs))
+        fresh = replace(seen, parameters=algo.actor.parameters_of(leaf[:, :num], batch.inputs.first(num)))
         return -masked_mean(algo.log_prob_of_data(fresh).mean(-1), batch.mask)
 
     def critics() -> Tensor:
-        share = algo.critic.share(leaf)
-        raw = algo.critic(share[:, :-1], batch.actions[None, :, :, None])[0]
-        loss = masked_mean(algo.critic_error(raw, targets), batch.mask)
-        if algo.algo_config.online_coeff > 0:
-            loss = loss + algo._own_values(replace(seen, share=share, raw=raw)).mean()
-        return loss
+        share = algo.critic.share(leaf[:, :num_t])
+        raw = algo.critic(share, batch.actions[None, :, :, None])[0]
+        judged = replace(seen, share=share, raw=raw)
+        return weighed(algo.critic_terms(judged, targets).losses, batch.mask)
+
+    def policy() -> Tensor:
+        return weighed(algo.actor_terms(seen).losses, batch.mask)
 
     def optimiser() -> None:
-        for p in algo.updater._trained:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        stats = {**algo.trunk.stats(batch.inputs, batch.input_mask), "popart": algo.popart.stats(targets, batch.mask)}
-        algo.updater._stats = stats
-        algo.updater._update(algo.updater._clip())
+        keep_gradients(algo)
+        algo.updater._stats = {"trunk/inputs": algo.trunk.stats(batch.inputs, batch.input_mask)["trunk/inputs"]}
+        if algo.algo_config.use_popart:
+            algo.updater._stats["popart"] = algo.popart.stats(targets, batch.rewards, batch.mask)
+        algo.updater._update(algo.updater._clipper.clip())
+
+    def bootstrap() -> Tensor:
+        with torch.no_grad():
+            return algo.targets(batch, algo.next_values(p))
 
     def trunk() -> Tensor:
         return algo.trunk(batch.inputs)[0].square().mean()
@@ -177,7 +195,8 @@ def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
         "trunk": lambda: trunk().backward(),
         "actor": lambda: actor().backward(),
         "critics": lambda: critics().backward(),
-        "targets": lambda: algo._td_targets(batch, state, parameters.detach()),
+        "policy's losses": lambda: policy().backward(),
+        "targets": bootstrap,
         "optimiser": optimiser,
         "whole step": whole,
     }
@@ -230,8 +249,9 @@ def main() -> None:
     for shape in args.shapes:
         for label in args.agents:
             unit = seconds(lambda: square @ square, device, 20)
-            rows += measure(label, *map(int, shape.split("x")), args, unit)
-            print(table(rows[-6:]), flush=True)
+            found = measure(label, *map(int, shape.split("x")), args, unit)
+            rows += found
+            print(table(found), flush=True)
     settings = {"precision": args.precision, "compile": args.compile, "device": args.device, "keep_freed_memory": keeps}
     print("recorded in", record(args.name, {**settings, "threads": torch.get_num_threads(), "rows": rows}))
 

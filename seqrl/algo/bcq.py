@@ -43,11 +43,12 @@ class BCQ(ValueAgent[BCQSection]):
 
     def _build_actor(self) -> Actor:
         section, d_state, dim = self.algo_config, self.trunk.d_output, self.codec.dim
+        given = (d_state, section, self.obs, self.codec, 1)
         sizes = section.actor.model_dump(include={"d_hidden", "num_layers", "activation"})
         self.model: ActionVAE | Imitation = Imitation()
         self.perturbation: Perturbation | None = None
         if self.codec.kind != "continuous":
-            return build_actor(d_state, section, self.obs, self.codec, 1)
+            return build_actor(*given)
         if section.perturbation > 0:
             self.perturbation = Perturbation(d_state, dim, section.perturbation, **sizes)
             self.target_perturbation = frozen_copy(self.perturbation)
@@ -58,8 +59,7 @@ class BCQ(ValueAgent[BCQSection]):
         if section.proposals == "vae":
             num = max(section.num_candidates, section.num_acting_candidates)
             self.nets["vae"] = self.model = ActionVAE(d_state, dim, section.d_latent or 2 * dim, num, **sizes)
-        auto = {"continuous": (name, dict[str, Any]())}
-        return build_actor(d_state, section, self.obs, self.codec, 1, self.model.width, auto=auto)
+        return build_actor(*given, self.model.width, auto={"continuous": (name, {})})
 
     def policy_parameters(self, state: Float[Tensor, "B L D"], inputs: SeqInputs) -> Float[Tensor, "B L 1 P"]:
         """Return the parameters of the model of actions; of an auto-encoder, those at latent 0."""
@@ -99,15 +99,17 @@ class BCQ(ValueAgent[BCQSection]):
 
     def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return the value of the best candidate, for the target critics."""
-        mover = None if self.perturbation is None else self.target_perturbation
+        mover = self.target_perturbation if self.perturbation else None
         return self._best(self.target_critic, p.state[:, 1:].detach(), p.batch.inputs.after_first(), mover)
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return what the model of actions learns, and what moves its proposals."""
         state, inputs = p.state[:, :-1], p.batch.inputs.first(p.batch.num_transitions)
-        weights = {"actor": 1.0, "divergence": self.algo_config.kl_weight}
-        told = self.model.losses(self.actor, state, inputs, p.batch.actions)
-        losses = {name: (weights[name], loss) for name, loss in told.items()}
+        if isinstance(self.model, ActionVAE):
+            told = self.model.losses(self.actor, state, inputs, p.batch.actions)
+        else:
+            told = {"actor": -self.log_prob_of_data(p).squeeze(2)}
+        losses = {name: (self.algo_config.kl_weight if name == "divergence" else 1.0, x) for name, x in told.items()}
         if self.perturbation is not None:
             with torch.no_grad():
                 drawn = self.proposals(state, inputs, 1, None, is_greedy=False)
@@ -124,14 +126,14 @@ class BCQ(ValueAgent[BCQSection]):
 
     def judged(self, p: Pass) -> dict[str, Float[Tensor, "B T G"]]:
         """Return the value of the best candidate, and the advantage of the data's actions over it."""
-        inputs = p.batch.inputs.first(p.batch.num_transitions)
-        v_BTG = self._best(self.critic, p.state[:, :-1], inputs, self.perturbation)
+        num_t = p.batch.num_transitions
+        v_BTG = self._best(self.critic, p.state[:, :num_t], p.batch.inputs.first(num_t), self.perturbation)
         return {"v": v_BTG, "advantage": self.values_of(p.raw).mean(-1) - v_BTG}
 
     def _choice(self, hidden: Tensor, inputs: SeqInputs, is_greedy: bool) -> Float[Tensor, "B L A"]:
         """Return the candidates that the first critic of the acting discount likes best."""
-        num = self.algo_config.num_acting_candidates
-        q_KBLGC, actions = self._candidates(self.critic, hidden, inputs, num, self.perturbation, is_greedy)
+        given = (hidden, inputs, self.algo_config.num_acting_candidates, self.perturbation, is_greedy)
+        q_KBLGC, actions = self._candidates(self.critic, *given)
         best_1BL1 = q_KBLGC[..., -1, 0].argmax(0)[None, ..., None]
         return actions.gather(0, best_1BL1.expand(1, *actions.shape[1:])).squeeze(0)
 

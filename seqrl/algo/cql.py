@@ -39,6 +39,7 @@ class CQL(SoftAgent[CQLSection]):
 
     def _create_networks(self) -> None:
         super()._create_networks()
+        self.looks_ahead = self.looks_ahead or not self.sums_over_actions
         section = self.algo_config
         is_learned = section.target_gap is not None
         self.push = Temperature(

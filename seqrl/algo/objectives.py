@@ -69,12 +69,17 @@ def n_step_targets(
         n_step: At least 1; capped at T.
 
     Raises:
-        ValueError: If ``n_step`` is below 1.
+        ValueError: If ``n_step`` is below 1, or there is not one value for each transition.
 
     Source: Sutton & Barto (2018), Reinforcement Learning, section 7.1.
     """
     if n_step < 1:
         raise ValueError(f"n_step must be at least 1, got {n_step}")
+    if values.shape[:2] != rewards.shape:
+        raise ValueError(
+            f"values have shape {tuple(values.shape)} for {tuple(rewards.shape)} transitions: give those of the inputs "
+            "that follow them"
+        )
     going_BTG = (~terminated).unsqueeze(-1) * discounts
     target_BTG = rewards.unsqueeze(-1) + going_BTG * values
     next_is_real_B = mask[:, 1:].unsqueeze(-1)

@@ -35,12 +35,12 @@ class SoftAgent(ValueAgent[SoftSectionT]):
     """
 
     climbs = True
-    looks_ahead = True
     temperature: Temperature | None
 
     def _create_networks(self) -> None:
         section = self.algo_config
         self.uses_target_actor = section.use_target_actor
+        self.looks_ahead = self.learns_values and not self.uses_target_actor
         super()._create_networks()
         if self.climbs and not self.actor.head.has_rsample:
             raise ConfigError(

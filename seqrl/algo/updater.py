@@ -163,10 +163,8 @@ class Updater:
     def _backward(self, loss: Tensor) -> None:
         if self._accumulate > 1:
             loss = loss / self._accumulate
-        if self._accelerator.scaler is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            self._accelerator.backward(loss)
+        scaler = self._accelerator.scaler
+        (loss if scaler is None else scaler.scale(loss)).backward()
 
     def _set_learning_rate(self) -> None:
         factor = learning_rate_factor(self.num_steps, self._section, self._decay_steps)
@@ -193,9 +191,8 @@ class Updater:
             elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
             self.guard.push(bad, self._batches, self.num_steps)
-        optimizer = self._raw_optimizer if self._accelerator.scaler is None else self._optimizer
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
+        self._raw_optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._algo.on_gradient_step(self._reduced())

@@ -232,7 +232,7 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     by_heart = "so that the memory does not learn few episodes by heart"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if not budget.is_continuous:  # its noise would hide what small changes of a continuous action are worth
-        out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; for actions that are not continuous"))
+        out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
     remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
     if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))

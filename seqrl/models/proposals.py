@@ -19,15 +19,9 @@ MAX_LATENT = 0.5
 
 
 class Imitation(nn.Module):
-    """A policy whose likelihood of the data's actions is all there is to learn; a mixture of Gaussians can propose."""
+    """A policy that imitates proposes by itself, as a mixture of Gaussians."""
 
     width = 0
-
-    def losses(
-        self, policy: Actor, state: Float[Tensor, "B T D"], inputs: SeqInputs, actions: Float[Tensor, "B T A"]
-    ) -> dict[str, Float[Tensor, "B T"]]:
-        """Return the negative log-likelihood of the actions."""
-        return {"actor": -policy(state, inputs).log_prob(actions.unsqueeze(2)).squeeze(2)}
 
     def proposals(
         self, policy: Actor, state: Float[Tensor, "B L D"], inputs: SeqInputs, num: int, *, is_greedy: bool

@@ -117,7 +117,9 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, bool]:
     named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
     if not named:
         raise ConfigError("--env-steps needs an environment: give --env ID")
-    return max(horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named)
+    found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
+    steps, source, _ = max(found)
+    return steps, source, any(is_continuous for *_, is_continuous in found)
 
 
 def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:

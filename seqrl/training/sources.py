@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import load_env_creator
 
 import seqrl.envs as seqrl_envs
 from seqrl.configs import BaseConfig
@@ -112,29 +114,39 @@ def _open(section: DataSection, config: BaseConfig) -> Store:
     return scripted_store(section.scripted, kwargs, section.episodes, section.seed, section.noise)
 
 
-def _class_of(env_id: str, kwargs: dict[str, Any]) -> type:
-    env = env_maker(env_id, kwargs)()
-    try:
-        return type(env.unwrapped)
-    finally:
-        env.close()
+def _expert_of(env_id: str) -> Any:
+    name = env_id.split(":")[-1]
+    return seqrl_envs.EXPERTS.get(name) if name in seqrl_envs.EXPERTS else None
 
 
-def _source_crc(kind: type) -> int:
-    """Return a checksum of the file that defines a class; 0 for one that was typed in."""
+def _entry_of(env_id: str) -> Any:
+    """Return what makes an environment, without making it; None if that is not known."""
     try:
-        return zlib.crc32(Path(inspect.getfile(kind)).read_bytes())
-    except (OSError, TypeError):
-        return 0
+        entry = gym.spec(env_id).entry_point
+        return load_env_creator(entry) if isinstance(entry, str) else entry
+    except (gym.error.Error, ImportError, AttributeError):
+        return None
+
+
+def _code_crc(made_by: Any) -> int:
+    """Return a checksum of the files that define a class and what it inherits, or a function; 0 if there are none."""
+    made_by = getattr(made_by, "func", made_by)  # of a partial
+    crc = 0
+    for kind in made_by.__mro__ if isinstance(made_by, type) else (made_by,):
+        try:
+            crc = zlib.crc32(Path(inspect.getfile(kind)).read_bytes(), crc)
+        except (OSError, TypeError):  # built in, or typed in
+            continue
+    return crc
 
 
 def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int, noise: float = 0.0) -> Store:
     """Return the store of ``episodes`` episodes of an environment's scripted expert, made when first used.
 
-    It is made anew when the code of the expert or the environment has changed.
+    It is made anew when a file that defines the classes of the expert or the environment has changed.
     """
     key = {"scripted": env_id, "kwargs": kwargs, "episodes": episodes, "seed": seed, "seqrl": __version__}
-    key["code"] = [_source_crc(type(seqrl_envs.make_expert(env_id))), _source_crc(_class_of(env_id, kwargs))]
+    key["code"] = [_code_crc(_expert_of(env_id)), _code_crc(_entry_of(env_id))]
     if noise:
         key["noise"] = noise
 

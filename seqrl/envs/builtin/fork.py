@@ -29,7 +29,7 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
 
     Args:
         pays: Which way is rewarded, and counts as a success: ``both``, ``right`` or ``left``.
-        max_steps: Then the episode is truncated; at least 8, which a way round the wall takes.
+        max_steps: Then the episode is truncated; at least 7, which the demonstrator takes.
         render_mode: ``rgb_array`` or None.
     """
 
@@ -40,8 +40,8 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
     ) -> None:
         if pays not in ("both", "right", "left"):
             raise ValueError(f"pays must be 'both', 'right' or 'left', got {pays!r}")
-        if max_steps < 8:
-            raise ValueError(f"max_steps must be >= 8, which a way round the wall takes, got {max_steps}")
+        if max_steps < 7:
+            raise ValueError(f"max_steps must be >= 7, which the demonstrator takes, got {max_steps}")
         self.observation_space = spaces.Box(-ARENA_Y, ARENA_Y + STEP_LENGTH, (2,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.render_mode = render_mode
@@ -96,17 +96,22 @@ def _hits_wall(begin: np.ndarray, end: np.ndarray) -> bool:
 
 
 class ForkDemonstrator:
-    """Goes round the wall at a distance, on the left and on the right in turns."""
+    """Goes round the wall at a distance, on the left in half of the episodes and on the right in the others.
+
+    The side is the last bit of where the episode begins, of which no network can make anything.
+    """
 
     def __init__(self) -> None:
-        self._side = -1.0
+        self._side: float | None = None
 
     def reset(self) -> None:
-        """Change sides."""
-        self._side = -self._side
+        """Forget the side."""
+        self._side = None
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         """Return the next displacement: to a point beside the wall, then straight on."""
+        if self._side is None:
+            self._side = 1.0 - 2.0 * (int(np.float32(obs[1]).view(np.uint32)) & 1)
         corner = CORNER * [1.0, self._side]
         way = corner - obs if obs[0] < CORNER[0] - 0.05 else np.array([1.0, 0.0])
         length = float(np.linalg.norm(way))

@@ -1,4 +1,4 @@
-"""Two starts, one corridor, one fork: what a policy can join from episodes that met, and a memory keeps apart.
+"""Two starts, one corridor, one fork: two kinds of episodes that meet, and that a memory keeps apart.
 
 Whoever demonstrates from start A takes the dead end, from start B the goal. Places are all that is observed, so values
 without a memory know what to do at the fork from either start. A memory has never seen anybody from A do it.
@@ -29,7 +29,7 @@ class Relay(gym.Env[np.ndarray, np.int64]):
 
     Args:
         start: ``A``, ``B`` or ``both``, at random.
-        telling: Whether rewards tell of the goal; else they are those of other episodes: 1 in half of them, at random.
+        telling: Whether rewards tell of the goal; else the reward is 1 in half of the episodes, whatever was done.
         render_mode: ``rgb_array`` or None.
     """
 

@@ -1,5 +1,7 @@
 """Each formula against an independent float64 reference, by hand or by brute force."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,12 @@ def test_n_step_must_be_positive():
     one = torch.ones(1, 1)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         n_step_targets(one, one.bool(), one.bool(), torch.ones(1, 1, 1), torch.ones(1), 0)
+
+
+def test_values_of_all_inputs_are_refused():
+    one, unchecked = torch.ones(2, 3), inspect.unwrap(n_step_targets)  # tests check the shapes of annotations too
+    with pytest.raises(ValueError, match=r"values have shape \(2, 4, 1\) for \(2, 3\) transitions"):
+        unchecked(one, one.bool(), one.bool(), torch.ones(2, 4, 1), torch.ones(1), 1)
 
 
 def test_masked_mean():

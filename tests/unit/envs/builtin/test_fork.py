@@ -31,33 +31,32 @@ def test_a_step_through_a_corner_of_the_wall_hits_it():
     assert (reward, terminated) == (0.0, True)
 
 
-def test_demonstrators_take_the_sides_in_turns_and_arrive():
+def test_demonstrators_take_either_side_and_arrive():
     demonstrator, sides = ForkDemonstrator(), []
-    for _ in range(4):
+    for seed in range(100):
         demonstrator.reset()
-        places, reward, info, _ = played(Fork(), demonstrator)
+        places, reward, info, _ = played(Fork(), demonstrator, seed)
         assert (len(places), reward, info["success"]) == (8, 1.0, True)
         assert np.linalg.norm(np.diff(places, axis=0), axis=1).max() <= 0.2 + 1e-6
         sides.append(info["log/right"])
-    assert sides == [0.0, 1.0, 0.0, 1.0]
+    assert 35 <= sum(sides) <= 65
 
 
-@pytest.mark.parametrize(("pays", "wants"), [("right", [0.0, 1.0]), ("left", [1.0, 0.0]), ("both", [1.0, 1.0])])
-def test_only_the_way_that_pays_is_a_success(pays, wants):
-    demonstrator, found = ForkDemonstrator(), []
-    for _ in range(2):
+@pytest.mark.parametrize("pays", ["right", "left", "both"])
+def test_only_the_way_that_pays_is_a_success(pays):
+    demonstrator = ForkDemonstrator()
+    for seed in range(10):
         demonstrator.reset()
-        _, reward, info, _ = played(Fork(pays), demonstrator)
+        _, reward, info, _ = played(Fork(pays), demonstrator, seed)
         assert info["success"] == bool(reward)
-        found.append(reward)
-    assert found == wants
+        assert reward == (pays in ("both", "right" if info["log/right"] else "left"))
 
 
 def test_the_clock_truncates_and_settings_are_checked():
-    *_, info, truncated = played(Fork(max_steps=8), lambda obs: np.zeros(2))
+    *_, info, truncated = played(Fork(max_steps=7), lambda obs: np.zeros(2))
     assert truncated
     assert not info["success"]
-    with pytest.raises(ValueError, match="max_steps must be >= 8"):
-        Fork(max_steps=7)
+    with pytest.raises(ValueError, match="max_steps must be >= 7"):
+        Fork(max_steps=6)
     with pytest.raises(ValueError, match="pays must be 'both', 'right' or 'left', got 'up'"):
         Fork("up")
