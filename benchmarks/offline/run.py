@@ -179,7 +179,7 @@ def measure(library: str, algo: str, data: Path, seed: int) -> dict[str, Any]:
 
 def result_file(name: str, algo: str, library: str, seed: int) -> Path:
     """Return where a run's result lies."""
-    return FOLDER / f"{name}-{algo}-{library}-{seed}.json"
+    return FOLDER / f"{name.replace(' ', '_')}-{algo}-{library}-{seed}.json"
 
 
 def rows_of_table() -> list[dict[str, str]]:
