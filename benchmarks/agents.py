@@ -147,7 +147,7 @@ def keep_gradients(algo: Any) -> None:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
 
 
-def weighed(losses: Mapping[str, tuple[float, Tensor]], mask: Tensor) -> Tensor:
+def summed(losses: Mapping[str, tuple[float, Tensor]], mask: Tensor) -> Tensor:
     """Return the sum of losses per transition."""
     return torch.stack([masked_mean(loss, mask) for _, loss in losses.values()]).sum()
 
@@ -169,10 +169,10 @@ def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
         share = algo.critic.share(leaf[:, :num_t])
         raw = algo.critic(share, batch.actions[None, :, :, None])[0]
         judged = replace(seen, share=share, raw=raw)
-        return weighed(algo.critic_terms(judged, targets).losses, batch.mask)
+        return summed(algo.critic_terms(judged, targets).losses, batch.mask)
 
     def policy() -> Tensor:
-        return weighed(algo.actor_terms(seen).losses, batch.mask)
+        return summed(algo.actor_terms(seen).losses, batch.mask)
 
     def optimiser() -> None:
         keep_gradients(algo)
