@@ -60,6 +60,7 @@ PICTURES = {
     "point_recall": Picture("seqrl/PointRecall-v0", (0, 1, 7, -1)),
     "relay": Picture("seqrl/Relay-v0", (0, 1, 2, 3), {"start": "B"}),
     "fork": Picture("seqrl/Fork-v0", (0, 3, 5, -1)),
+    "recall_fork": Picture("seqrl/RecallFork-v0", (0, 54, 61, -1)),
     "meta_frozen_lake": Picture("seqrl/MetaFrozenLake-v0", (0, 4, 14, -1), {"size": 5, "hole_chance": 0.3}, 3),
     "dark_key_door": Picture("seqrl/DarkKeyDoor-v0", (0, 1, 2, 4), {"size": 5}, 1),
     "bandit": Picture("seqrl/Bandit-v0", (5, 30, -1)),

@@ -1,5 +1,6 @@
 """Algorithms: the contract, the registry, one file per algorithm, deployment and checkpoints."""
 
+from seqrl.algo.act import ACT
 from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import (
     ALGOS,
@@ -15,8 +16,15 @@ from seqrl.algo.bcq import BCQ
 from seqrl.algo.checkpoint import algo_name_from_checkpoint, config_from_checkpoint, policy_from_checkpoint
 from seqrl.algo.chunk_policy import ChunkPolicy
 from seqrl.algo.cql import CQL
+from seqrl.algo.decision_transformer import DecisionTransformer
+from seqrl.algo.diffusion_policy import DiffusionPolicy
 from seqrl.algo.edac import EDAC
+from seqrl.algo.flow_matching import FlowMatching
+from seqrl.algo.fql import FQL
+from seqrl.algo.gl import GL
+from seqrl.algo.hbc import HBC
 from seqrl.algo.iql import IQL
+from seqrl.algo.iris import IRIS
 from seqrl.algo.losses import Losses
 from seqrl.algo.multitask import MultiTask
 from seqrl.algo.objectives import masked_mean
@@ -26,17 +34,25 @@ from seqrl.algo.td3_bc import TD3BC
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 
 __all__ = [
+    "ACT",
     "ALGOS",
     "BC",
     "BCQ",
     "BCVAE",
     "CQL",
     "EDAC",
+    "FQL",
+    "GL",
+    "HBC",
     "IQL",
+    "IRIS",
     "TD3BC",
     "ActorCritic",
     "Algo",
     "ChunkPolicy",
+    "DecisionTransformer",
+    "DiffusionPolicy",
+    "FlowMatching",
     "Losses",
     "MultiTask",
     "Pass",

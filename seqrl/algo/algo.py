@@ -30,7 +30,7 @@ from seqrl.models.sequence_encoders import State
 from seqrl.models.sigma_linear import SigmaLinear
 
 SectionT = TypeVar("SectionT", bound=AlgoSection)
-PolicySectionT = TypeVar("PolicySectionT", bound=PolicySection)
+PartT = TypeVar("PartT", bound="Algo[Any]")
 
 Need = Literal["next_obs", "next_action", "return_to_go", "mc_return", "mc_bound"]
 """What an algorithm may ask of its data, see :attr:`Algo.needs`."""
@@ -51,6 +51,7 @@ class Algo(ABC, Generic[SectionT]):
         obs: Name -> spec of the observation entries that the policy reads.
         codec: Describes the policy's actions.
         device: Where the networks live.
+        inputs: Of the algorithm that this one is a part of, which scales what both read; None makes its own.
 
     Attributes:
         nets: All networks; everything that a checkpoint has to hold.
@@ -67,6 +68,7 @@ class Algo(ABC, Generic[SectionT]):
         needs_reward: Whether acting refuses a missing reward, even where no encoder reads it.
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
             go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.
+        acts: Whether it gives actions; a planner alone does not.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
             learner asks on logging steps only; on by default, so that a loop of one's own sees them.
     """
@@ -76,6 +78,7 @@ class Algo(ABC, Generic[SectionT]):
     needs: frozenset[Need] = frozenset()
     needs_reward = False
     discount: float = 1.0
+    acts = True
     wants_metrics = True
 
     @property
@@ -84,7 +87,13 @@ class Algo(ABC, Generic[SectionT]):
         return {}
 
     def __init__(
-        self, config: BaseConfig, obs: Mapping[str, ObsSpec], codec: ActionCodec, device: torch.device | str
+        self,
+        config: BaseConfig,
+        obs: Mapping[str, ObsSpec],
+        codec: ActionCodec,
+        device: torch.device | str,
+        *,
+        inputs: Inputs | None = None,
     ) -> None:
         self.config = config
         self.obs = dict(obs)
@@ -93,7 +102,7 @@ class Algo(ABC, Generic[SectionT]):
         self.device = torch.device(device)
         self.nets = nn.ModuleDict()
         self.mask_edits = MaskEdits()
-        self.inputs = Inputs(
+        self.inputs = inputs or Inputs(
             config,
             obs,
             codec,
@@ -102,7 +111,7 @@ class Algo(ABC, Generic[SectionT]):
             has_values=isinstance(self, ValueAlgo),
         )
         self._create_networks()
-        if self.inputs.normalizer is not None:
+        if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
         self.nets.to(self.device)
         self._spectral = [module for module in self.nets.modules() if isinstance(module, SigmaLinear)]
@@ -123,9 +132,22 @@ class Algo(ABC, Generic[SectionT]):
         """Take the statistics of the training data that ``train.normalize_obs`` and ``normalize_actions`` need."""
         self.inputs.use_statistics(obs, action)
 
+    @property
+    def needs_returns(self) -> bool:
+        """Whether :meth:`use_returns` wants to know the returns of the training data's episodes."""
+        return False
+
+    def use_returns(self, returns: Float[Tensor, " N"]) -> None:
+        """Take the returns of the training data's episodes, in environment units."""
+
     def _may_be_unbounded(self) -> bool:
         """Tell whether the policy can give actions beyond [-1, 1]."""
         return False
+
+    def _part(self, kind: type[PartT], section: AlgoSection, obs: Mapping[str, ObsSpec]) -> PartT:
+        """Return an algorithm that is a part of this one, with a section of its own; put its ``nets`` into these."""
+        config = self.config.model_copy(update={"algo": section})
+        return kind(config, obs, self.codec, self.device, inputs=self.inputs)
 
     # ---------------------------------------------------------------------- what a subclass has to write
     @abstractmethod
@@ -346,7 +368,7 @@ class Algo(ABC, Generic[SectionT]):
         )
 
 
-class PolicyAlgo(Algo[PolicySectionT]):
+class PolicyAlgo(Algo[SectionT]):
     """Algorithms whose product is a policy on a memory.
 
     Attributes:
@@ -356,7 +378,10 @@ class PolicyAlgo(Algo[PolicySectionT]):
     trunk: Trunk
 
     def _may_be_unbounded(self) -> bool:
-        _, options = self.algo_config.distribution.choice()
+        section = self.algo_config
+        if not isinstance(section, PolicySection):
+            return False
+        _, options = section.distribution.choice()
         return not (isinstance(self, ValueAlgo) or options.get("is_bounded", True))
 
     def init_state(self, num_rows: int) -> State:

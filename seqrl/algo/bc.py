@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
-from seqrl.algo.chunk_policy import ChunkPolicy, ChunkSectionT, Targets
+from seqrl.algo.chunk_policy import ChunkPolicy, Targets
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import masked_mean
 from seqrl.algo.trunk import build_actor
@@ -17,6 +17,8 @@ from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
 from seqrl.models.distributions import ActionDistribution
 
+BCSectionT = TypeVar("BCSectionT", bound=BCSection)
+
 
 @register_algo_factory_func("bc")
 def bc_factory(algo_config: BCSection) -> tuple[type[Algo[Any]], dict[str, Any]]:
@@ -24,7 +26,7 @@ def bc_factory(algo_config: BCSection) -> tuple[type[Algo[Any]], dict[str, Any]]
     return BC, {}
 
 
-class BC(ChunkPolicy[ChunkSectionT]):
+class BC(ChunkPolicy[BCSectionT]):
     """Imitate the data's actions given the history (Pomerleau, 1989)."""
 
     actor: Actor

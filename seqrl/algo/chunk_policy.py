@@ -13,9 +13,9 @@ from torch import Tensor
 
 from seqrl.algo.algo import PolicyAlgo
 from seqrl.algo.losses import Losses
-from seqrl.algo.objectives import action_chunks
+from seqrl.algo.objectives import action_chunks, held_actions
 from seqrl.algo.states import nest, split_state
-from seqrl.algo.trunk import build_trunk
+from seqrl.algo.trunk import Trunk, build_trunk
 from seqrl.configs.sections.algo import ChunkSection
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -82,12 +82,16 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return how much each transition counts; a filtered variant overrides this."""
         return torch.ones_like(batch.rewards)
 
+    def _memory(self) -> Trunk:
+        """Return the memory that is asked; a subclass may average weights for evaluation."""
+        return self.trunk
+
     # ------------------------------------------------------------------------------------------- training
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return the losses of the policy over real transitions."""
         inputs = batch.inputs.first(batch.num_transitions)
         self._check_chunks(inputs)
-        hidden, _ = self.trunk(inputs)
+        hidden, _ = self._memory()(inputs)
         losses = self._policy_losses(hidden, inputs, self._targets(batch), batch)
         return Losses(losses.total, losses.metrics, self.trunk.stats(inputs, batch.mask))
 
@@ -98,7 +102,10 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
             supervised = supervised & (torch.arange(batch.num_transitions, device=index.device) == index.unsqueeze(1))
         if self.chunk_steps == 1:
             return Targets(batch.actions, supervised)
-        actions, mask = action_chunks(batch.actions, batch.mask, self.chunk_steps)
+        given = (batch.actions, batch.mask)
+        if self.algo_config.pad_actions == "repeat_last":
+            given = held_actions(*given, self.chunk_steps)
+        actions, mask = (x[:, : batch.num_transitions] for x in action_chunks(*given, self.chunk_steps))
         return Targets(actions, mask & supervised.unsqueeze(-1))
 
     def _counted(self, batch: SeqBatch, loss: Float[Tensor, "B T *K"], mask: Bool[Tensor, "B T *K"]) -> Tensor:
@@ -139,24 +146,27 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return the greedy or a sampled action; the next one of the plan, where there is any."""
         self._check_chunks(inputs)
         plan, memory = split_state(state, CHUNK)
-        hidden, memory = self.trunk(inputs, memory)
-        chosen = self._choose(hidden, inputs, deterministic)[:, -1]
-        if not plan:
-            return chosen, memory
-        if self.algo_config.ensemble_decay is not None:
-            actions, plan = self._averaged(chosen, plan, self.algo_config.ensemble_decay)
+        hidden, memory = self._memory()(inputs, memory)
+        decay = self.algo_config.ensemble_decay
+        if not plan or decay is not None:
+            chosen = self._choose(hidden, inputs, deterministic)[:, -1]
+            if decay is None:
+                return chosen, memory
+            actions, plan = self._averaged(chosen, plan, decay)
             return actions, {**memory, **nest(CHUNK, plan)}
-        is_new = plan["left"] == 0
-        actions = torch.where(is_new[:, None, None], chosen, plan["plan"])
-        left = torch.where(is_new, self.execute_steps, plan["left"]) - 1
-        return actions[:, 0], {**memory, **nest(CHUNK, {"plan": actions.roll(-1, dims=1), "left": left})}
+        actions, left = plan["plan"], plan["left"]
+        if (is_new := left == 0).any():  # a plan may be dear: only the rows that need one make it
+            chosen = self._choose(hidden[is_new], inputs.map(lambda x: x[is_new]), deterministic)[:, -1]
+            actions = actions.index_put((is_new,), chosen.to(actions.dtype))
+            left = left.masked_fill(is_new, self.execute_steps)
+        return actions[:, 0], {**memory, **nest(CHUNK, {"plan": actions.roll(-1, dims=1), "left": left - 1})}
 
     @torch.no_grad()
     def policy_over(self, inputs: SeqInputs, num_samples: int) -> Float[Tensor, "K B L A"]:
         """Return draws at every input: of one pass of the memory without chunks, else by acting step by step."""
         if self.chunk_steps > 1:
             return super().policy_over(inputs, num_samples)
-        hidden, _ = self.trunk(inputs)
+        hidden, _ = self._memory()(inputs)
         return torch.stack([self._choose(hidden, inputs, deterministic=False) for _ in range(num_samples)])
 
     @staticmethod

@@ -12,8 +12,8 @@ class AveragedNets(nn.Module):
     """Moving averages of networks, with a decay that grows with the steps.
 
     After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
-    The averages take no gradient and are saved with the weights; put this module into ``Algo.nets``, and call
-    :meth:`move` from ``Algo.on_gradient_step``.
+    Buffers, such as the statistics of inputs, are copied. The averages take no gradient and are saved with the
+    weights; put this module into ``Algo.nets``, and call :meth:`move` from ``Algo.on_gradient_step``.
 
     Args:
         nets: Name -> network, without batch normalisation, whose statistics are no weights.
@@ -40,3 +40,5 @@ class AveragedNets(nn.Module):
         for name, average in self.averages.items():
             for mean, weight in zip(average.parameters(), nets[name].parameters(), strict=True):
                 mean.lerp_(weight.detach(), step.to(mean.dtype))
+            for copied, buffer in zip(average.buffers(), nets[name].buffers(), strict=True):
+                copied.copy_(buffer)

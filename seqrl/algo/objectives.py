@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from seqrl.core.registry import FILTERS
+from seqrl.core.tensors import SeqBatch
 
 
 def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> Float[Tensor, ""]:
@@ -42,6 +43,67 @@ def action_chunks(
     """
     ahead = nn.functional.pad(actions, (0, 0, 0, num_steps - 1)).unfold(1, num_steps, 1).movedim(-1, -2)
     return ahead, nn.functional.pad(mask, (0, num_steps - 1)).unfold(1, num_steps, 1)
+
+
+def held_actions(
+    actions: Float[Tensor, "B T A"], mask: Bool[Tensor, "B T"], num_steps: int
+) -> tuple[Float[Tensor, "B S A"], Bool[Tensor, "B S"]]:
+    """Return actions and mask, K - 1 steps longer, where the last action of an ended episode is repeated.
+
+    Only a window that has padding shows where its trajectory ended; what follows the others is not known.
+
+    Args:
+        actions: One per step.
+        mask: False on padding, which trails.
+        num_steps: K, steps of a chunk.
+    """
+    last = (mask.sum(1) - 1).clamp(min=0)
+    actions, mask = (nn.functional.pad(x, (*[0] * (2 * x.dim() - 4), 0, num_steps - 1)) for x in (actions, mask))
+    has_ended = last.unsqueeze(1) + num_steps < mask.shape[1]
+    ended = has_ended & (torch.arange(mask.shape[1], device=mask.device) > last.unsqueeze(1))
+    final = actions.gather(1, last[:, None, None].expand(-1, 1, actions.shape[-1]))
+    return torch.where(ended.unsqueeze(-1), final, actions), mask | ended
+
+
+def draw_positions(mask: Bool[Tensor, "B T"], num: int) -> Int[Tensor, "B S"]:
+    """Return distinct positions of each row, drawn among those where ``mask`` is True; others only if they are few.
+
+    Args:
+        mask: What may be drawn.
+        num: How many; at most T are returned.
+    """
+    keys = torch.rand(mask.shape, device=mask.device).masked_fill(~mask, -1.0)
+    return keys.topk(min(num, mask.shape[1]), dim=1).indices
+
+
+def take_positions(values: Tensor, index: Int[Tensor, "B S"]) -> Tensor:
+    """Return ``(B, S, ...)``: the entries of ``values`` ``(B, T, ...)`` at some positions of each row."""
+    wide = index.reshape(*index.shape, *[1] * (values.dim() - 2)).expand(-1, -1, *values.shape[2:])
+    return values.gather(1, wide)
+
+
+def inputs_ahead(batch: SeqBatch, steps: int | Int[Tensor, "B T"]) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+    """Return which of the L inputs lies some steps after each of the first T, and whether that is known.
+
+    Where the episode ends before, it is the input after its last action. Where only the window ends, it is not known.
+
+    Args:
+        batch: Whose windows.
+        steps: How far ahead, at least 1.
+    """
+    num = batch.mask.sum(1, keepdim=True)
+    time = torch.arange(batch.num_transitions, device=num.device)
+    last = (num - 1).clamp(min=0)
+    has_ended = (num < batch.num_transitions) | (batch.terminated | batch.truncated).gather(1, last)
+    ahead = time + steps
+    is_known = batch.mask & (has_ended | (ahead <= num))
+    return torch.minimum(ahead, num), is_known
+
+
+def spread_positions(values: Tensor, index: Int[Tensor, "B S"], like: Tensor) -> Tensor:
+    """Return ``(B, T, ...)`` as ``like``, with ``values`` ``(B, S, ...)`` at those positions and 0 elsewhere."""
+    wide = index.reshape(*index.shape, *[1] * (values.dim() - 2)).expand_as(values)
+    return torch.zeros_like(like, dtype=values.dtype).scatter(1, wide, values)
 
 
 def n_step_targets(

@@ -116,10 +116,15 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         own = self.algo_config.reward_multiplier
         return own if self.reward_scale is None else own * self.reward_scale.factor
 
-    def use_return_range(self, low: float, high: float) -> None:
+    @property
+    def needs_returns(self) -> bool:
+        """Whether rewards are scaled by the range of the data's returns."""
+        return self.reward_scale is not None
+
+    def use_returns(self, returns: Float[Tensor, " N"]) -> None:
         """Take the worst and the best return of the training data, by which rewards are scaled if asked."""
         if self.reward_scale is not None:
-            self.reward_scale.use(low, high)
+            self.reward_scale.use(float(returns.min()), float(returns.max()))
 
     def _build_actor(self) -> Actor:
         num = len(self.discounts)
@@ -205,7 +210,11 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return the losses of critics and policy, weighed and added."""
-        p = self.look(batch)
+        return self.losses(self.look(batch))
+
+    def losses(self, p: Pass) -> Losses:
+        """Return them, given what one pass gave."""
+        batch = p.batch
         stats = self.trunk.stats(batch.inputs, batch.input_mask)
         metrics: dict[str, Tensor] = {"data/padded_share": 1.0 - batch.mask.float().mean()}
         total = p.state.new_zeros(())

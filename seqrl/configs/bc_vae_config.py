@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.section import Section
-from seqrl.configs.sections.algo import ChunkSection
+from seqrl.configs.sections.algo import ChunkSection, PolicySection
 from seqrl.configs.sections.run import ImitationObservationSection
 
 
@@ -36,7 +36,7 @@ class LatentSection(Section):
         return self
 
 
-class BCVAESection(ChunkSection):
+class BCVAESection(ChunkSection, PolicySection):
     """Behaviour cloning with a latent vector: a memory, an auto-encoder of actions, an optimiser."""
 
     latent: LatentSection = LatentSection()

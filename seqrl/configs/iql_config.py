@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field, PositiveFloat
 
 from seqrl.configs.base_config import BaseConfig, register_config
-from seqrl.configs.sections.agent import OfflineOptimizerSection, TwinCriticSection, ValueSection
+from seqrl.configs.sections.agent import OfflineOptimizerSection, TwinCriticSection, ValueOptions, ValueSection
 
 
-class IQLSection(ValueSection):
-    """Implicit Q-learning: values of the data's best actions, never of others, and weighted imitation."""
+class IQLValueSection(ValueOptions):
+    """Values of the data's best actions, never of others, and how they weigh imitation."""
 
     expectile: float = Field(
         0.7,
@@ -22,6 +22,11 @@ class IQLSection(ValueSection):
     )
     max_weight: PositiveFloat = Field(100.0, description="Largest weight of a transition in the imitation.")
     critic: TwinCriticSection = TwinCriticSection()
+
+
+class IQLSection(IQLValueSection, ValueSection):
+    """Implicit Q-learning: values of the data's best actions, never of others, and weighted imitation."""
+
     optimizer: OfflineOptimizerSection = OfflineOptimizerSection()
 
 

@@ -348,12 +348,12 @@ def a_mask_that_forbids_nothing_changes_nothing(case: AlgoCase) -> None:
         expect_close(results[1][key], value, problem, atol=1e-5, rtol=1e-4)
 
 
-def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES)) -> Callable[[AlgoCase], bool]:
+def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES), acts: bool = False) -> Callable[[AlgoCase], bool]:
     """Return which cases a check is for: what it does not vary is as usual, the action space the first that fits."""
 
     def fits(case: AlgoCase) -> bool:
         taken = spaces_of(case.name, among)
-        if case.actions not in taken:
+        if case.actions not in taken or (acts and not algo_class(case.name).acts):
             return False
         is_first = case.actions == taken[0]
         if case.encoder != ENCODER:
@@ -373,16 +373,24 @@ CHECKS: dict[str, Check[AlgoCase]] = named(
     Check("is the same with the same seed", seeded_runs_are_equal, fits=_over("actions")),
     Check("goes on as if it had not stopped", resumed_equals_uninterrupted, fits=_over("memory")),
     Check("moves no weight by a batch with NaN", nonfinite_batch_moves_nothing, fits=_over(among=_CONTINUOUS_FIRST)),
-    Check("works as robomimic's algorithms do", works_as_in_robomimic, fits=_over()),
-    Check("resets rows on their own", acting_resets_rows_alone, fits=_over("memory", among=_CONTINUOUS_FIRST)),
-    Check("does not mix rows in acting", acting_does_not_mix_rows, fits=_over(among=_CONTINUOUS_FIRST)),
+    Check("works as robomimic's algorithms do", works_as_in_robomimic, fits=_over(acts=True)),
+    Check(
+        "resets rows on their own",
+        acting_resets_rows_alone,
+        fits=_over("memory", among=_CONTINUOUS_FIRST, acts=True),
+    ),
+    Check("does not mix rows in acting", acting_does_not_mix_rows, fits=_over(among=_CONTINUOUS_FIRST, acts=True)),
     Check("refuses actions that it does not take", refuses_other_actions, fits=_over()),
     Check(
         "never takes an illegal action",
         illegal_actions_are_never_taken,
-        fits=_over("memory", "actions", among=MASKABLE),
+        fits=_over("memory", "actions", among=MASKABLE, acts=True),
     ),
-    Check("learns nothing of illegal actions", illegal_actions_learn_nothing, fits=_over("actions", among=MASKABLE)),
+    Check(
+        "learns nothing of illegal actions",
+        illegal_actions_learn_nothing,
+        fits=_over("actions", among=MASKABLE, acts=True),
+    ),
     Check(
         "learns the same with a mask that forbids nothing",
         a_mask_that_forbids_nothing_changes_nothing,

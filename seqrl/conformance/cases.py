@@ -50,6 +50,14 @@ ACTION_KINDS = {name: ActionCodec(space).action_kind for name, space in ACTION_S
 """Name of the action space -> its kind, as algorithms name those that they take."""
 
 _SMALL_ALGO = {"optimizer": {"learning_rate": 1e-2, "warmup_steps": 2}}
+_SMALL_CHUNKS = {"chunk_steps": 4, "execute_steps": 2}
+SMALL_SECTION: dict[str, dict[str, Any]] = {
+    "decision_transformer": {"target_return": 3.0, "return_scale": 2.0},
+    "act": {**_SMALL_CHUNKS, "d_model": 16, "num_encoder_layers": 1, "d_latent": 4, "kl_weight": 0.1},
+    "diffusion_policy": {**_SMALL_CHUNKS, "denoiser": {"type": "unet1d", "widths": [8, 16], "num_groups": 4}},
+    "flow_matching": {**_SMALL_CHUNKS, "denoiser": {"type": "transformer", "d_model": 16, "num_layers": 1}},
+}
+"""Settings that make an algorithm tiny; one that is not listed is checked at its defaults."""
 
 
 def small_config(
@@ -66,6 +74,7 @@ def small_config(
             f"@register_config({algo!r})"
         )
     chosen = {"sequence_encoder": {"type": memory, **SMALL_MEMORY.get(memory, {})}, **_SMALL_ALGO}
+    chosen |= SMALL_SECTION.get(algo, {})
     values = {
         "train": {"window_steps": window, "batch_size": 4},
         "observation": {"timestep_encoder": {"type": encoder, **SMALL_ENCODER.get(encoder, {})}},

@@ -15,6 +15,7 @@ import seqrl.envs.exploration  # noqa: F401  (the five register everything)
 from seqrl.configs.section import Section
 from seqrl.conformance.check import Check, expect, named
 from seqrl.core.registry import (
+    DENOISERS,
     DISTRIBUTIONS,
     EXPLORATIONS,
     FILTERS,
@@ -28,6 +29,7 @@ from seqrl.core.registry import (
 )
 
 REGISTRIES: tuple[Registry[Any], ...] = (
+    DENOISERS,
     DISTRIBUTIONS,
     EXPLORATIONS,
     FILTERS,

@@ -136,6 +136,7 @@ def _same_definition(a: Any, b: Any) -> bool:
 SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
 TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
 DISTRIBUTIONS: Registry[Any] = Registry("distribution")
+DENOISERS: Registry[Any] = Registry("denoiser")
 FILTERS: Registry[Any] = Registry("filter")
 RELABELERS: Registry[Any] = Registry("relabeler")
 EXPLORATIONS: Registry[Any] = Registry("exploration")

@@ -1,5 +1,5 @@
 """Networks: timestep encoders, sequence encoders, heads and distributions. Plain arguments, no configuration."""
 
-from seqrl.models import distributions, image_cores, image_randomizers, sequence_encoders, timestep_encoders
+from seqrl.models import denoisers, distributions, image_cores, image_randomizers, sequence_encoders, timestep_encoders
 
-__all__ = ["distributions", "image_cores", "image_randomizers", "sequence_encoders", "timestep_encoders"]
+__all__ = ["denoisers", "distributions", "image_cores", "image_randomizers", "sequence_encoders", "timestep_encoders"]

@@ -37,8 +37,16 @@ class Latent(nn.Module, ABC):
         """Return a draw from the posterior, with gradient, and its divergence from the prior in nats."""
 
     @abstractmethod
-    def from_prior(self, prior: Float[Tensor, "*lead Q"], *, is_greedy: bool) -> Float[Tensor, "*lead Z"]:
-        """Return a draw from the prior, or its most likely value."""
+    def from_prior(
+        self, prior: Float[Tensor, "*lead Q"], *, is_greedy: bool, shared: torch.Generator | None = None
+    ) -> Float[Tensor, "*lead Z"]:
+        """Return a draw from the prior, or its most likely value.
+
+        Args:
+            prior: Its parameters.
+            is_greedy: Draw nothing.
+            shared: Where draws come from that are the same at all positions but the first; None draws each by itself.
+        """
 
     def move(self) -> None:
         """Called after every gradient step."""
@@ -66,11 +74,11 @@ class GaussianLatent(Latent):
         divergence = 0.5 * (ratio.square() + ((mean - other_mean) / other_std).square() - 1) - ratio.log()
         return mean + std * torch.randn_like(mean), divergence.sum(-1)
 
-    def from_prior(self, prior: Tensor, *, is_greedy: bool) -> Tensor:
+    def from_prior(self, prior: Tensor, *, is_greedy: bool, shared: torch.Generator | None = None) -> Tensor:
         """Return a draw, or the mean."""
         like = prior.new_zeros((*prior.shape[:-1], self.width))
         mean, std = self._prior(prior, like)
-        return mean if is_greedy else mean + std * torch.randn_like(mean)
+        return mean if is_greedy else mean + std * _normal(mean, shared)
 
     def _prior(self, prior: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         return _mean_and_std(prior) if self.num_prior else (torch.zeros_like(like), torch.ones_like(like))
@@ -99,13 +107,13 @@ class MixtureLatent(Latent):
         log_prior = torch.logsumexp(log_weights + _log_normal(z.unsqueeze(-2), means, stds).sum(-1), dim=-1)
         return z, _log_normal(z, mean, std).sum(-1) - log_prior
 
-    def from_prior(self, prior: Tensor, *, is_greedy: bool) -> Tensor:
+    def from_prior(self, prior: Tensor, *, is_greedy: bool, shared: torch.Generator | None = None) -> Tensor:
         """Return a draw, or the mean of the mode with the largest weight."""
         log_weights, means, stds = self._modes(prior)
-        gumbel = 0.0 if is_greedy else -torch.empty_like(log_weights).exponential_().log()
+        gumbel = 0.0 if is_greedy else _gumbel(log_weights, shared)
         index = (log_weights + gumbel).argmax(-1)[..., None, None].expand(*log_weights.shape[:-1], 1, self.width)
         mean, std = (x.gather(-2, index).squeeze(-2) for x in (means, stds))
-        return mean if is_greedy else mean + std * torch.randn_like(mean)
+        return mean if is_greedy else mean + std * _normal(mean, shared)
 
     def _modes(self, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         num = self.num_modes * self.width
@@ -157,11 +165,11 @@ class CategoricalLatent(Latent):
             z = one_hot(z.argmax(-1), self.num_categories).to(z.dtype)
         return z.flatten(-2), (log_q.exp() * (log_q - log_p)).sum((-1, -2))
 
-    def from_prior(self, prior: Tensor, *, is_greedy: bool) -> Tensor:
+    def from_prior(self, prior: Tensor, *, is_greedy: bool, shared: torch.Generator | None = None) -> Tensor:
         """Return one-hot draws, or the likeliest categories."""
         like = prior.new_zeros((*prior.shape[:-1], self.dim, self.num_categories))
         logits = self._log_prior(prior, like)
-        gumbel = 0.0 if is_greedy else -torch.empty_like(logits).exponential_().log()
+        gumbel = 0.0 if is_greedy else _gumbel(logits, shared, num_last=2)
         drawn: Tensor = one_hot((logits + gumbel).argmax(-1), self.num_categories).to(prior.dtype).flatten(-2)
         return drawn
 
@@ -175,6 +183,24 @@ class CategoricalLatent(Latent):
     def move(self) -> None:
         """Lower the temperature."""
         self.temperature.copy_((self.temperature - self._step).clamp(min=self._min))
+
+
+def _normal(like: Tensor, shared: torch.Generator | None) -> Tensor:
+    if shared is None:
+        return torch.randn_like(like)
+    drawn = torch.empty(_shared_shape(like, 1), dtype=like.dtype, device=like.device)
+    return drawn.normal_(generator=shared).expand_as(like)
+
+
+def _gumbel(like: Tensor, shared: torch.Generator | None, num_last: int = 1) -> Tensor:
+    shape = like.shape if shared is None else _shared_shape(like, num_last)
+    drawn = torch.empty(shape, dtype=like.dtype, device=like.device).exponential_(generator=shared)
+    return -drawn.log().expand_as(like)
+
+
+def _shared_shape(like: Tensor, num_last: int) -> tuple[int, ...]:
+    """Return the shape of draws that depend on the first dimension and the last ones."""
+    return (like.shape[0], *[1] * (like.dim() - 1 - num_last), *like.shape[-num_last:])
 
 
 def _mean_and_std(parameters: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,6 @@ from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import read_checkpoint, resolve_device
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
-from seqrl.algo.value_agent import ValueAgent
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.errors import ConfigError, DataError
@@ -148,20 +147,25 @@ def use_statistics(algo: Algo, data: Data) -> None:
         ConfigError: If there is no data on disk.
     """
     normalizer, sources = algo.normalizer, list(data.sources)
-    scales_rewards = algo.config.train.normalize_rewards != "none"
-    if normalizer is None and not scales_rewards:
+    if algo.config.train.normalize_rewards != "none" and not algo.needs_returns:
+        raise ConfigError(f"train.normalize_rewards: {algo.config.algo_name} learns no values")
+    if normalizer is None and not algo.needs_returns:
         return
     if not sources and data.dataset is not None:
         sources = getattr(data.dataset, "sources", [])
     if not sources:
-        raise ConfigError("train.normalize_obs, normalize_actions, normalize_rewards: need data on disk (train.data)")
-    if scales_rewards:
-        if not isinstance(algo, ValueAgent) or not algo.learns_values:
-            raise ConfigError(f"train.normalize_rewards: {algo.config.algo_name} learns no values")
+        raise ConfigError(
+            "train.normalize_obs, normalize_actions, normalize_rewards, and algo.target_return null: need data on disk "
+            "(train.data)"
+        )
+    if algo.needs_returns:
         if any(source.relabeler is not None for source in sources):
-            raise ConfigError("train.normalize_rewards: returns are those of the data; set its relabel to null")
+            raise ConfigError(
+                "train.normalize_rewards, algo.target_return, return_scale: returns are those of the data, which a "
+                "relabeler changes; set relabel to null, or give the target and the scale"
+            )
         returns = np.concatenate([source.store.total_reward[source.numbers] for source in sources])
-        algo.use_return_range(float(returns.min()), float(returns.max()))
+        algo.use_returns(torch.from_numpy(returns))
     if normalizer is None:
         return
     goals = {GOAL_PREFIX + k: k for k in algo.goal_keys}
@@ -299,6 +303,9 @@ def build_evaluator(
     """Return what evaluates, in the main process; None, sometimes after a warning, where nothing is evaluated."""
     section, world, makers = config.experiment.evaluation, parts.world, parts.world.eval_makers
     if makers is None or not (section.enabled and parts.role != "collect" and parts.processes.is_main):
+        return None
+    if not parts.algo.acts:
+        warn(f"{config.algo_name} gives no actions, so nothing will be evaluated")
         return None
     if not world.gives_goals(parts.algo):
         warn("the environment gives no goals (observation.goal_keys), so nothing will be evaluated")

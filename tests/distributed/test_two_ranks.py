@@ -107,7 +107,11 @@ for template, space in [
     ("actor_critic", spaces.Discrete(4)), ("multitask", spaces.Discrete(4)), ("bc", spaces.Discrete(4)),
     ("cartpole", spaces.Discrete(2)), ("tmaze_online", spaces.Discrete(4)), ("rlpd", spaces.Discrete(4)),
     ("bc_vae", spaces.Box(-1.0, 1.0, (2,))), ("iql", spaces.Box(-1.0, 1.0, (2,))),
-    *[(t, spaces.Box(-1.0, 1.0, (2,))) for t in ("td3_bc", "rebrac", "cql", "bcq", "edac", "awac", "crr", "redq")],
+    *[(t, spaces.Box(-1.0, 1.0, (2,))) for t in (
+        "td3_bc", "rebrac", "cql", "bcq", "edac", "awac", "crr", "redq", "fql", "bc_rnn", "bc_rnn_gmm",
+        "bc_transformer", "bc_transformer_gmm", "decision_transformer", "diffusion_policy", "flow_matching",
+        "flow_recall", "act", "gl", "hbc", "iris",
+    )],
 ]:
     values = read_config_values(f"{template}.json")
     config = config_factory(values.pop("algo_name"), values)

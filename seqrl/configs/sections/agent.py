@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from typing_extensions import Self
 
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.algo import PolicySection
@@ -111,8 +112,8 @@ class BoltzmannSection(Section):
     )
 
 
-class ValueSection(PolicySection):
-    """What all algorithms share that learn values of actions."""
+class ValueOptions(Section):
+    """What values of actions are, and how they are learned."""
 
     critic: CriticSection = CriticSection()
     gamma: Discount = Field(0.99, description="Discount of the policy that acts.")
@@ -126,10 +127,14 @@ class ValueSection(PolicySection):
     use_popart: bool = Field(False, description="Normalise values by the moving statistics of their targets.")
 
     @model_validator(mode="after")
-    def _discounts_differ(self) -> ValueSection:
+    def _discounts_differ(self) -> Self:
         if len({self.gamma, *self.extra_gammas}) <= len(self.extra_gammas):
             raise ValueError(f"gamma {self.gamma} and extra_gammas {self.extra_gammas} name a discount twice")
         return self
+
+
+class ValueSection(ValueOptions, PolicySection):
+    """What all algorithms share that learn values of actions."""
 
 
 class OfflineOptimizerSection(OptimizerSection):

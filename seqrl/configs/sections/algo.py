@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -33,7 +33,7 @@ class PolicySection(AlgoSection):
     )
 
 
-class ChunkSection(PolicySection):
+class ChunkSection(AlgoSection):
     """What policies share that may give several actions at once."""
 
     chunk_steps: PositiveInt = Field(1, description="Actions given at once, at every step.")
@@ -48,6 +48,11 @@ class ChunkSection(PolicySection):
     )
     supervise_all_steps: bool = Field(
         True, description="Imitate at every step of a window; false: only at the last one, with most history."
+    )
+    pad_actions: Literal["none", "repeat_last"] = Field(
+        "none",
+        description="What a chunk holds beyond an episode's end: nothing that is learned, or the last action, for "
+        "tasks that end in holding still.",
     )
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ _ENTRY_POINTS = {
     "seqrl/MaskedBandit-v0": "seqrl.envs.builtin.bandit:MaskedBandit",
     "seqrl/MetaFrozenLake-v0": "seqrl.envs.builtin.meta_frozen_lake:MetaFrozenLake",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecall",
+    "seqrl/RecallFork-v0": "seqrl.envs.builtin.recall_fork:RecallFork",
     "seqrl/Relay-v0": "seqrl.envs.builtin.relay:Relay",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazePassive",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeActive",
@@ -25,8 +26,10 @@ _ENTRY_POINTS = {
 
 _EXPERTS = {
     "seqrl/Fork-v0": "seqrl.envs.builtin.fork:ForkDemonstrator",
+    "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_expert:MazeExpert",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecallExpert",
     "seqrl/PointRecall-v0": "seqrl.envs.builtin.point_recall:PointRecallExpert",
+    "seqrl/RecallFork-v0": "seqrl.envs.builtin.recall_fork:RecallForkDemonstrator",
     "seqrl/Relay-v0": "seqrl.envs.builtin.relay:RelayDemonstrator",
     "seqrl/TMazePassive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",
     "seqrl/TMazeActive-v0": "seqrl.envs.builtin.tmaze:TMazeExpert",

@@ -68,7 +68,7 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
         self._time += 1
         if WALL_X[0] <= self._place[0] <= WALL_X[1]:
             self._is_right = bool(self._place[1] < 0)
-        crashed = _hits_wall(before, self._place)
+        crashed = hits_wall(before, self._place)
         reached = not crashed and bool(self._place[0] >= GOAL_X)
         truncated = not (crashed or reached) and self._time >= self.time_limit
         earned = reached and self._pays in ("both", "right" if self._is_right else "left")
@@ -88,10 +88,10 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
         return image
 
 
-def _hits_wall(begin: np.ndarray, end: np.ndarray) -> bool:
+def hits_wall(begin: np.ndarray, end: np.ndarray, wall: tuple[float, float] = WALL_X) -> bool:
     """Tell whether a straight step touches the wall: checked at points 0.01 apart or closer."""
     at = begin + np.linspace(0.0, 1.0, 21)[:, None] * (end - begin)
-    inside = (at[:, 0] >= WALL_X[0]) & (at[:, 0] <= WALL_X[1]) & (abs(at[:, 1]) <= WALL_HALF_WIDTH)
+    inside = (at[:, 0] >= wall[0]) & (at[:, 0] <= wall[1]) & (abs(at[:, 1]) <= WALL_HALF_WIDTH)
     return bool(inside.any())
 
 

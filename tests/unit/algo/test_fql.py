@@ -1,0 +1,90 @@
+"""Flow Q-learning's parts, each against a reference written here, in float64."""
+
+import pytest
+import torch
+
+from seqrl.conformance.algorithms import AlgoCase
+
+CASE = AlgoCase("fql", "gru", "box", values={"flow": {"d_hidden": 16, "num_steps": 3}, "alpha": 2.0})
+
+
+@pytest.fixture(name="given")
+def _given():
+    algo = CASE.build()
+    algo.nets.double()
+    algo.discounts = algo.discounts.double()
+    algo._start = algo._start.double()
+    to_double = lambda x: x.double() if x.is_floating_point() else x  # noqa: E731
+    batch = algo.process_batch_for_training(CASE.batch().map(to_double)).map(to_double)
+    torch.manual_seed(0)
+    return algo, batch, algo.look(batch)
+
+
+def masked(values, batch):
+    return values[batch.mask].mean()
+
+
+def test_the_flow_is_followed_in_euler_steps(given):
+    algo, batch, p = given
+    noise = torch.randn_like(batch.actions)
+    with torch.no_grad():
+        made = algo._imitated(p.state[:, :-1], noise)
+        for row, t in ((0, 0), (1, 2)):
+            x = noise[row, t]
+            for i in range(3):
+                time = torch.tensor([i / 3], dtype=torch.float64)
+                x = x + algo.flow(x[None, None], time, p.state[row, t][None])[0, 0] / 3
+            torch.testing.assert_close(made[row, t], x.clamp(-1.0, 1.0), rtol=1e-10, atol=1e-10)
+
+
+def test_the_policys_losses_are_those_of_the_formula(given):
+    algo, batch, p = given
+    torch.manual_seed(1)
+    terms = algo.actor_terms(p)
+    torch.manual_seed(1)
+    state, actions = p.state[:, :-1], batch.actions
+    eps, time = torch.randn_like(actions), torch.rand_like(actions[..., 0])
+    point = (1 - time)[..., None] * eps + time[..., None] * actions
+    speed = algo.flow(point.flatten(0, 1)[:, None], time.flatten(), state.flatten(0, 1)).reshape_as(actions)
+    z = torch.randn_like(actions)
+    own = algo.actor.mlp(torch.cat([state, z], -1)).tanh()
+    q = algo.critic(algo.critic.share(state), own[None, :, :, None])[0, :, :, 0, :, 0].mean(-1)
+    expected = {
+        "flow": (speed - (actions - eps)).square().mean(-1),
+        "distance": (own - algo._imitated(state, z)).square().mean(-1),
+        "climb": -q / masked(q.abs(), batch),
+    }
+    assert {name: weight for name, (weight, _) in terms.losses.items()} == {"flow": 1.0, "distance": 2.0, "climb": 1.0}
+    for name, reference in expected.items():
+        torch.testing.assert_close(terms.losses[name][1][batch.mask], reference[batch.mask], rtol=1e-9, atol=1e-9)
+
+
+def test_climbing_moves_the_policy_alone_and_the_size_of_values_does_not_matter(given):
+    algo, batch, p = given
+    torch.manual_seed(1)
+    loss = masked(algo.actor_terms(p).losses["climb"][1], batch)
+    gradients = torch.autograd.grad(loss, list(algo.nets.parameters()), allow_unused=True, retain_graph=True)
+    of = dict(zip([n for n, _ in algo.nets.named_parameters()], gradients, strict=True))
+    assert all(g is None or not g.any() for n, g in of.items() if n.startswith(("critic", "flow", "target")))
+    assert any(g is not None and g.any() for n, g in of.items() if n.startswith("actor"))
+    values_of = algo.values_of
+    algo.values_of = lambda raw: 7.0 * values_of(raw)
+    torch.manual_seed(1)
+    scaled = masked(algo.actor_terms(p).losses["climb"][1], batch)
+    torch.testing.assert_close(scaled, loss, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("judge", ["mean", "min"])
+def test_targets_judge_the_following_policys_actions(given, judge):
+    algo, batch, p = given
+    algo.algo_config.target_value = judge
+    torch.manual_seed(2)
+    with torch.no_grad():
+        values = algo.next_values(p)
+        torch.manual_seed(2)
+        z = torch.randn(*p.state[:, 1:].shape[:2], 4, dtype=torch.float64)
+        action = algo.actor.mlp(torch.cat([p.state[:, 1:], z], -1)).tanh()
+        share = algo.target_critic.share(p.state[:, 1:])
+        q = algo.target_critic(share, action[None, :, :, None])[0, :, :, 0, :, 0]
+    expected = q.mean(-1) if judge == "mean" else q.amin(-1)
+    torch.testing.assert_close(values[..., 0], expected, rtol=1e-10, atol=1e-10)

@@ -1,0 +1,129 @@
+"""Subgoals: which input they are, how long they are held, and that they and their values count."""
+
+import numpy as np
+import pytest
+import torch
+
+from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.hbc import IS_KNOWN, SUBGOAL
+from seqrl.algo.objectives import inputs_ahead
+from seqrl.conformance.algorithms import AlgoCase, train
+from seqrl.core.errors import ConfigError
+
+STEPS = 3
+
+
+def case(name, **values):
+    planner = {"subgoal_keys": ["state"], "subgoal_steps": STEPS}
+    return AlgoCase(name, "gru", "box", values={"planner": planner, **values})
+
+
+def batch_of(name="hbc"):
+    """Four windows of six: whole without an end, ended at its last step, ended early, and cut by a time limit."""
+    batch = case(name).batch()
+    length = torch.tensor([6, 6, 4, 2])
+    batch.mask.copy_(torch.arange(6) < length.unsqueeze(1))
+    batch.terminated.zero_()
+    batch.truncated.zero_()
+    batch.terminated[1, 5] = batch.terminated[2, 3] = batch.truncated[3, 1] = True
+    batch.inputs.step.copy_(torch.tensor([[5], [0], [7], [2]]) + torch.arange(7))
+    return batch, length.tolist()
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6, 9])
+def test_an_input_ahead_is_found_by_brute_force(steps):
+    batch, lengths = batch_of()
+    index, is_known = inputs_ahead(batch, steps)
+    for row, (length, has_ended) in enumerate(zip(lengths, (False, True, True, True), strict=True)):
+        for t in range(6):
+            expected = t < length and (has_ended or t + steps <= length)
+            assert is_known[row, t].item() is expected
+            if expected:
+                assert index[row, t].item() == min(t + steps, length)
+
+
+def test_the_policy_reads_what_is_observed_when_the_subgoal_changes_next():
+    algo = case("hbc").build()
+    batch, lengths = batch_of()
+    followed = algo.with_realised_subgoals(algo.process_batch_for_training(batch))
+    for row, (length, has_ended) in enumerate(zip(lengths, (False, True, True, True), strict=True)):
+        for t in range(length):
+            step = int(batch.inputs.step[row, t])
+            change = t + (step // STEPS + 1) * STEPS - step
+            is_known = has_ended or change <= length
+            assert bool(followed.extras[IS_KNOWN][row, t]) is is_known
+            if is_known:
+                goal = batch.inputs.obs["state"][row, min(change, length)]
+                assert torch.equal(followed.inputs.obs[SUBGOAL][row, t], goal)
+
+
+@pytest.mark.parametrize("name", ["hbc", "iris"])
+def test_subgoals_are_held_by_the_steps_of_each_row(name):
+    algo = case(name).build()
+    train(algo, case(name).batch(), 3)
+    algo.set_eval()
+    policy, rng, held = VectorPolicy(algo, 2, deterministic=True), np.random.default_rng(0), []
+    for t in range(8):
+        policy.reset(np.array([False, t == 4]))
+        policy.act(case(name).obs(rng, 2), np.zeros(2, np.float32))
+        held.append(algo.subgoals(policy._state)["state"].clone())
+    changes = [[not torch.equal(a[row], b[row]) for a, b in zip(held, held[1:], strict=False)] for row in (0, 1)]
+    assert changes[0] == [False, False, True, False, False, True, False]  # at its steps 3 and 6
+    assert changes[1] == [False, False, True, True, False, False, True]  # at 3; anew at 4, then 3 steps later
+
+
+def test_what_is_followed_is_what_is_worth_most():
+    algo = case("iris", num_subgoals=50).build()
+    algo.set_eval()
+    inputs = algo.process_batch_for_training(case("iris").batch()).inputs.first(1)
+    memories = {name: part.init_state(4) for name, part in algo.parts.items()}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        hidden, _ = algo.planner.trunk(inputs)
+        drawn = algo.planner.plan(hidden, 50, is_greedy=False)[:, :, 0]
+        judged, _ = algo.value.trunk(inputs)
+        worth = algo._worth(judged[:, 0].expand(50, -1, -1), drawn)
+        torch.manual_seed(0)
+        chosen, _ = algo._proposed(inputs, memories, deterministic=False)
+    assert torch.allclose(chosen, drawn[worth.argmax(0), torch.arange(4)])
+
+
+def test_the_worth_of_a_subgoal_is_the_value_where_it_was_reached():
+    algo = case("iris").build()
+    batch = algo.process_batch_for_training(batch_of("iris")[0])
+    losses = algo.losses_of_parts(batch)
+    with torch.no_grad():
+        p = algo.value.look(batch)
+        index, is_known = inputs_ahead(batch, STEPS)
+        errors = []
+        for row, t in is_known.nonzero().tolist():
+            goal = batch.inputs.obs["state"][row, index[row, t]]
+            worth = algo.worth(torch.cat([p.state[row, t], goal]))[0]
+            errors.append((worth - p.extras["v"][row, index[row, t], -1]) ** 2)
+    assert losses["worth"].total.item() == pytest.approx(float(torch.stack(errors).mean()), rel=1e-4)
+    assert losses["worth"].total.requires_grad
+
+
+def test_a_planner_alone_refuses_to_act_and_images_are_no_subgoals():
+    algo = case("gl").build()
+    with pytest.raises(ConfigError, match="gives no actions; 'hbc' and 'iris' follow them"):
+        VectorPolicy(algo, 1, deterministic=True).act(case("gl").obs(np.random.default_rng(0), 1))
+    with pytest.raises(ConfigError, match="subgoal_keys: place not among"):
+        case("gl", planner={"subgoal_keys": ["place"]}).build()
+    with pytest.raises(ConfigError, match="image is an image"):
+        AlgoCase("gl", encoder="cnn", values={"planner": {"subgoal_keys": ["image"]}}).build()
+
+
+def test_the_planner_without_a_latent_learns_the_mean():
+    algo = case("gl", planner={"subgoal_keys": ["state"], "subgoal_steps": STEPS, "latent": None}).build()
+    batch = algo.process_batch_for_training(batch_of("gl")[0])
+    losses = algo.compute_losses(batch)
+    with torch.no_grad():
+        hidden, _ = algo.trunk(batch.inputs.first(6))
+        predicted = algo.plan(hidden, 1, is_greedy=True)[0]
+        index, is_known = inputs_ahead(batch, STEPS)
+        errors = [
+            0.5 * (predicted[row, t] - batch.inputs.obs["state"][row, index[row, t]]).square().sum()
+            for row, t in is_known.nonzero().tolist()
+        ]
+    assert losses.total.item() == pytest.approx(float(torch.stack(errors).mean()), rel=1e-5)
