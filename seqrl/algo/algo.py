@@ -69,6 +69,8 @@ class Algo(ABC, Generic[SectionT]):
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
             go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.
         acts: Whether it gives actions; a planner alone does not.
+        reads_vectors: Whether networks read vectors beside or of the observation, which an encoder of images alone
+            does not give.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
             learner asks on logging steps only; on by default, so that a loop of one's own sees them.
     """
@@ -79,6 +81,7 @@ class Algo(ABC, Generic[SectionT]):
     needs_reward = False
     discount: float = 1.0
     acts = True
+    reads_vectors = False
     wants_metrics = True
 
     @property

@@ -38,6 +38,7 @@ class DecisionTransformer(BC[DecisionTransformerSection]):
 
     needs = frozenset({"return_to_go"})
     needs_reward = True
+    reads_vectors = True
 
     @property
     def trunk_obs(self) -> Mapping[str, ObsSpec]:

@@ -38,6 +38,7 @@ class GL(Algo[GLSection]):
     """
 
     acts = False
+    reads_vectors = True
     fitted = ("loss/subgoal",)
     needs = frozenset({"next_obs"})
 

@@ -48,6 +48,7 @@ class HBC(Algo[HBCSectionT]):
     """
 
     fitted: tuple[str, ...] = ("loss/subgoal", "loss/nll")
+    reads_vectors = True
 
     def _create_networks(self) -> None:
         self.planner = self._part(GL, self.algo_config, self.obs)

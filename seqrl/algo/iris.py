@@ -34,7 +34,7 @@ class IRIS(HBC[IRISSection]):
     observation.
     """
 
-    fitted = ("loss/subgoal", "loss/nll", "loss/critic", "loss/subgoal_value")
+    fitted = ("loss/subgoal", "loss/nll", "loss/critic")
 
     def _create_networks(self) -> None:
         super()._create_networks()

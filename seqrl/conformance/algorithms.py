@@ -34,6 +34,7 @@ from seqrl.core.tensors import SeqBatch, SeqInputs
 
 MEMORY, ENCODER = "transformer", "mlp"
 """What an algorithm is checked with where a check does not vary it."""
+IMAGES_ALONE = ("cnn",)
 MASKABLE = ("discrete", "multi_binary", "multi_discrete")
 
 
@@ -356,6 +357,8 @@ def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES), acts: bool 
         if case.actions not in taken or (acts and not algo_class(case.name).acts):
             return False
         is_first = case.actions == taken[0]
+        if case.encoder in IMAGES_ALONE and algo_class(case.name).reads_vectors:
+            return False
         if case.encoder != ENCODER:
             return "encoder" in axes and is_first and case.memory == "gru"
         return ("actions" in axes or is_first) and ("memory" in axes or case.memory == MEMORY)

@@ -81,10 +81,11 @@ def test_averaged_chunks_are_the_weighted_mean_of_all_that_speak_of_a_step():
 def test_greedy_chunks_are_those_of_latent_zero():
     algo = case().build()
     algo.set_eval()
-    hidden = torch.randn(3, 1, algo.trunk.d_output)
+    inputs = algo.process_batch_for_training(case().batch()).inputs.first(1)
+    hidden = torch.randn(4, 1, algo.trunk.d_output)
     with torch.no_grad():
-        greedy = algo._choose(hidden, None, True)[:, 0]
-        expected = algo.decoder(hidden[:, 0], torch.zeros(3, 4)).clamp(-1.0, 1.0)
-        first, second = (algo._choose(hidden, None, False) for _ in range(2))
+        greedy = algo._choose(hidden, inputs, True)[:, 0]
+        expected = algo.decoder(hidden[:, 0], torch.zeros(4, 4)).clamp(-1.0, 1.0)
+        first, second = (algo._choose(hidden, inputs, False) for _ in range(2))
     torch.testing.assert_close(greedy, expected)
     assert not torch.equal(first, second)

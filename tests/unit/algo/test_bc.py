@@ -68,22 +68,29 @@ def test_a_plan_is_carried_out_and_then_made_anew(memory, execute):
         "state": rng.normal(size=(8, 2, 3)).astype(np.float32),
     }
     policy = VectorPolicy(algo, 2, deterministic=True)
+    always = small_algo("bc", memory, BOX, execute_steps=1, **options)  # makes a plan at every step
+    always.deserialize(algo.serialize())
+    always.set_eval()
+    asked = VectorPolicy(always, 2, deterministic=True)
     batch = [{k: v[t] for k, v in obs.items()} for t in range(8)]
     reset_at = 4
     plans, done = [], []
     for t in range(8):
-        policy.reset(np.array([False, t == reset_at]))
+        for each in (policy, asked):
+            each.reset(np.array([False, t == reset_at]))
         memory_state = {k: v.clone() for k, v in policy._state.items() if not k.startswith("chunk/")}
         inputs_of_step = {}
-        original = algo._choose
+        original = always._choose
 
         def choose(hidden, inputs, deterministic, original=original, kept=inputs_of_step):
             kept["plan"] = original(hidden, inputs, deterministic)
             return kept["plan"]
 
-        algo._choose = choose
+        always._choose = choose
         done.append(policy.act(batch[t]))
-        algo._choose = original
+        asked.act(batch[t])
+        asked.note_executed(done[-1])
+        always._choose = original
         plans.append(inputs_of_step["plan"][:, -1].numpy())
         assert memory_state.keys() == {k for k in policy._state if not k.startswith("chunk/")}
     for row, begins in ((0, [0]), (1, [0, reset_at])):

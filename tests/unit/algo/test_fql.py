@@ -1,4 +1,4 @@
-"""Flow Q-learning's parts, each against a reference written here, in float64."""
+"""Flow Q-learning's parts, each against a reference written here."""
 
 import pytest
 import torch
@@ -11,11 +11,7 @@ CASE = AlgoCase("fql", "gru", "box", values={"flow": {"d_hidden": 16, "num_steps
 @pytest.fixture(name="given")
 def _given():
     algo = CASE.build()
-    algo.nets.double()
-    algo.discounts = algo.discounts.double()
-    algo._start = algo._start.double()
-    to_double = lambda x: x.double() if x.is_floating_point() else x  # noqa: E731
-    batch = algo.process_batch_for_training(CASE.batch().map(to_double)).map(to_double)
+    batch = algo.process_batch_for_training(CASE.batch())
     torch.manual_seed(0)
     return algo, batch, algo.look(batch)
 
@@ -32,9 +28,9 @@ def test_the_flow_is_followed_in_euler_steps(given):
         for row, t in ((0, 0), (1, 2)):
             x = noise[row, t]
             for i in range(3):
-                time = torch.tensor([i / 3], dtype=torch.float64)
+                time = torch.tensor([i / 3])
                 x = x + algo.flow(x[None, None], time, p.state[row, t][None])[0, 0] / 3
-            torch.testing.assert_close(made[row, t], x.clamp(-1.0, 1.0), rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(made[row, t], x.clamp(-1.0, 1.0), rtol=1e-5, atol=1e-6)
 
 
 def test_the_policys_losses_are_those_of_the_formula(given):
@@ -56,35 +52,37 @@ def test_the_policys_losses_are_those_of_the_formula(given):
     }
     assert {name: weight for name, (weight, _) in terms.losses.items()} == {"flow": 1.0, "distance": 2.0, "climb": 1.0}
     for name, reference in expected.items():
-        torch.testing.assert_close(terms.losses[name][1][batch.mask], reference[batch.mask], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(terms.losses[name][1][batch.mask], reference[batch.mask], rtol=1e-5, atol=1e-6)
 
 
 def test_climbing_moves_the_policy_alone_and_the_size_of_values_does_not_matter(given):
     algo, batch, p = given
     torch.manual_seed(1)
     loss = masked(algo.actor_terms(p).losses["climb"][1], batch)
-    gradients = torch.autograd.grad(loss, list(algo.nets.parameters()), allow_unused=True, retain_graph=True)
-    of = dict(zip([n for n, _ in algo.nets.named_parameters()], gradients, strict=True))
+    gradients = torch.autograd.grad(
+        loss, [p for p in algo.nets.parameters() if p.requires_grad], allow_unused=True, retain_graph=True
+    )
+    of = dict(zip([n for n, p in algo.nets.named_parameters() if p.requires_grad], gradients, strict=True))
     assert all(g is None or not g.any() for n, g in of.items() if n.startswith(("critic", "flow", "target")))
     assert any(g is not None and g.any() for n, g in of.items() if n.startswith("actor"))
     values_of = algo.values_of
     algo.values_of = lambda raw: 7.0 * values_of(raw)
     torch.manual_seed(1)
     scaled = masked(algo.actor_terms(p).losses["climb"][1], batch)
-    torch.testing.assert_close(scaled, loss, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(scaled, loss, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("judge", ["mean", "min"])
 def test_targets_judge_the_following_policys_actions(given, judge):
-    algo, batch, p = given
+    algo, _batch, p = given
     algo.algo_config.target_value = judge
     torch.manual_seed(2)
     with torch.no_grad():
         values = algo.next_values(p)
         torch.manual_seed(2)
-        z = torch.randn(*p.state[:, 1:].shape[:2], 4, dtype=torch.float64)
+        z = torch.randn(*p.state[:, 1:].shape[:2], 4)
         action = algo.actor.mlp(torch.cat([p.state[:, 1:], z], -1)).tanh()
         share = algo.target_critic.share(p.state[:, 1:])
         q = algo.target_critic(share, action[None, :, :, None])[0, :, :, 0, :, 0]
     expected = q.mean(-1) if judge == "mean" else q.amin(-1)
-    torch.testing.assert_close(values[..., 0], expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(values[..., 0], expected, rtol=1e-5, atol=1e-6)

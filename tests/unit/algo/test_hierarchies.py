@@ -1,5 +1,7 @@
 """Subgoals: which input they are, how long they are held, and that they and their values count."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -67,7 +69,7 @@ def test_subgoals_are_held_by_the_steps_of_each_row(name):
         policy.reset(np.array([False, t == 4]))
         policy.act(case(name).obs(rng, 2), np.zeros(2, np.float32))
         held.append(algo.subgoals(policy._state)["state"].clone())
-    changes = [[not torch.equal(a[row], b[row]) for a, b in zip(held, held[1:], strict=False)] for row in (0, 1)]
+    changes = [[not torch.equal(a[row], b[row]) for a, b in itertools.pairwise(held)] for row in (0, 1)]
     assert changes[0] == [False, False, True, False, False, True, False]  # at its steps 3 and 6
     assert changes[1] == [False, False, True, True, False, False, True]  # at 3; anew at 4, then 3 steps later
 
