@@ -22,11 +22,13 @@ class ReturnTarget(nn.Module):
 
     target: Tensor
     scale: Tensor
+    is_known: Tensor
 
     def __init__(self, target: float | None, scale: float | None) -> None:
         super().__init__()
         self.waits_for = tuple(name for name, given in (("target", target), ("scale", scale)) if given is None)
-        self.register_buffer("target", torch.tensor(float("nan") if target is None else target))
+        self.register_buffer("target", torch.tensor(0.0 if target is None else target))
+        self.register_buffer("is_known", torch.tensor(target is not None))
         self.register_buffer("scale", torch.tensor(1.0 if scale is None else scale))
 
     def use(self, returns: Tensor) -> None:
@@ -37,6 +39,7 @@ class ReturnTarget(nn.Module):
         """
         if "target" in self.waits_for:
             self.target.copy_(returns.double().quantile(PERCENTILE))
+            self.is_known.fill_(True)
         if "scale" in self.waits_for:
             largest = returns.abs().max()
             if not largest > 0:
@@ -49,7 +52,7 @@ class ReturnTarget(nn.Module):
         Raises:
             DataError: If that is not known.
         """
-        if bool(self.target.isnan()):
+        if not bool(self.is_known):
             raise DataError(
                 "no target return is known: set algo.target_return, or give the data's returns to Algo.use_returns"
             )
