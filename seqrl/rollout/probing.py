@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.decision_transformer import DecisionTransformer
 from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
 from seqrl.core.seeding import integer_seed
@@ -33,6 +34,7 @@ from seqrl.rollout.rollouts import AlgoPolicy, evaluate_episodes
 logger = logging.getLogger(__name__)
 
 WIDE = 20
+TARGET_RETURN = "algo.target_return"
 _ATTEMPT = re.compile(r"(.*attempt)_?(\d+)(.*)")
 
 
@@ -130,6 +132,29 @@ def sweep_argument(player: Player, name: str, values: Iterable[Any], reference: 
     """Return how the policy does against an argument of its environment."""
     points = [point_of(value, player.play(kwargs={name: value})) for value in values]
     return Probe(name, points, reference)
+
+
+def sweep_target_return(player: Player, values: Sequence[Any]) -> Probe:
+    """Return what a return-conditioned policy reaches when it is asked for other returns.
+
+    Raises:
+        ConfigError: If the policy is asked for none, or a value is no number.
+    """
+    algo = player.algo
+    if not isinstance(algo, DecisionTransformer):
+        raise ConfigError(
+            f"--sweep {TARGET_RETURN}: {algo.config.algo_name} is not asked for a return; decision_transformer is"
+        )
+    if wrong := [value for value in values if isinstance(value, bool) or not isinstance(value, int | float)]:
+        raise ConfigError(f"--sweep {TARGET_RETURN}: {wrong[0]!r} is not a number")
+    trained, points = float(algo.returns.target), []
+    try:
+        for value in values:
+            algo.returns.target.fill_(value)
+            points.append(point_of(value, player.play()))
+    finally:
+        algo.returns.target.fill_(trained)
+    return Probe(TARGET_RETURN, points, trained)
 
 
 def clear_memory(player: Player, steps: Iterable[int], untouched: Sequence[Episode]) -> Probe:
@@ -261,6 +286,8 @@ def _draw(axes: Any, probe: Probe, measure: str) -> None:
         ends = [places[0], places[-1]] if len(places) > 1 else [places[0] - 0.5, places[0] + 0.5]
         axes.fill_between(ends, *whole.ends, color=COLOURS[2], alpha=0.15, lw=0)
         axes.plot(ends, [whole.value] * 2, color=COLOURS[2], lw=1.4, ls="--", label="untouched")
+    if probe.name == TARGET_RETURN and measure == "return":
+        axes.plot(places, places, color="#6b7280", lw=1, ls=":", label="as asked")
     for place in (places[i] for i, p in enumerate([points[i] for i in order]) if is_reference(probe, p)):
         axes.axvline(place, color="#6b7280", lw=1, ls="--", label="training")
     if measure == "success":

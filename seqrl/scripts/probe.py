@@ -22,8 +22,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("run", metavar="RUN", help="a run's folder, or a checkpoint")
     p.add_argument("--checkpoint", help="which of the run's: last (default), best_success, epoch_000010, ...")
     p.add_argument(
-        "--sweep", action="append", default=[], metavar="env.kwargs.NAME=A,B",
-        help="success and return against an argument of the environment; may be repeated",
+        "--sweep", action="append", default=[], metavar="KEY=A,B",
+        help="success and return against env.kwargs.NAME, an argument of the environment, or against "
+        "algo.target_return, what decision_transformer is asked for; may be repeated",
     )  # fmt: skip
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
     p.add_argument("--window", metavar="N,...", help="let the memory look back on N inputs instead (one test for each)")
@@ -121,7 +122,12 @@ def _probe(
         algo, make_maker, env_id, args.episodes, args.num_envs, args.seed, not args.sample, kwargs=extra
     )
     untouched = player.play()
-    probes = [probing.sweep_argument(player, name, values, trained.get(name)) for name, values in sweeps]
+    probes = [
+        probing.sweep_target_return(player, values)
+        if name == probing.TARGET_RETURN
+        else probing.sweep_argument(player, name, values, trained.get(name))
+        for name, values in sweeps
+    ]
     if steps:
         probes.append(probing.clear_memory(player, steps, untouched))
     if windows:
@@ -150,8 +156,8 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     """Return the argument's name and its values; each is JSON where it is JSON, and text elsewhere."""
     path, _, raw = text.partition("=")
     name = path.removeprefix(_PREFIX)
-    if not name.isidentifier() or not raw:
-        raise ConfigError(f"--sweep {text}: must be {_PREFIX}NAME=A,B,...")
+    if not (name.isidentifier() or name == "algo.target_return") or not raw:
+        raise ConfigError(f"--sweep {text}: must be {_PREFIX}NAME=A,B,... or algo.target_return=A,B,...")
     return name, [_value(part) for part in raw.split(",")]
 
 
