@@ -60,9 +60,8 @@ class ACT(ChunkPolicy[ACTSection]):
         loss = spread_positions(error.reshape(drawn.shape), index, mask)
         asked = spread_positions(drawn, index, mask)
         divergences = spread_positions(divergence.reshape(index.shape), index, mask[..., 0])
-        weights = self.weights(batch)
-        l1 = masked_mean(weights.unsqueeze(-1) * loss, self._counted(batch, loss, asked))
-        kl = masked_mean(weights * divergences, self._counted(batch, divergences, asked.any(-1)))
+        l1 = masked_mean(self.weights_over_chunks(batch) * loss, self._counted(batch, loss, asked))
+        kl = masked_mean(self.weights(batch) * divergences, self._counted(batch, divergences, asked.any(-1)))
         metrics = {"loss/l1": masked_mean(loss.detach(), asked), "loss/divergence": kl.detach()}
         return Losses(l1 + self.algo_config.kl_weight * kl, metrics)
 

@@ -41,9 +41,8 @@ class BC(ChunkPolicy[BCSectionT]):
         """Return the mean negative log-probability of the data's actions, over real transitions."""
         distribution: ActionDistribution = self.actor(hidden, inputs)
         nll = -distribution.log_prob(targets.actions)
-        weights = self.weights(batch)
         mask = self._counted(batch, nll, targets.mask)
-        total = masked_mean(weights.reshape(*weights.shape, *[1] * (nll.dim() - 2)) * nll, mask)
+        total = masked_mean(self.weights_over_chunks(batch).reshape(nll.shape) * nll, mask)
         return Losses(total, {"loss/nll": masked_mean(nll.detach(), targets.mask)})
 
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:

@@ -54,7 +54,8 @@ class BCVAE(ChunkPolicy[BCVAESection]):
         if self.latent.num_prior:
             d_prior = d_state if self.is_conditioned else 1
             self.prior = make_mlp(d_prior, *sizes, self.latent.num_prior, section.actor.activation)
-        self.actor = build_actor(d_state, section, self.obs, self.codec, num_policies, self.latent.width)
+        d_seen = d_state if section.decoder_sees_history else 0
+        self.actor = build_actor(d_seen, section, self.obs, self.codec, num_policies, self.latent.width)
         parts = {"latent": self.latent, "posterior": self.posterior, "prior": self.prior, "actor": self.actor}
         self.nets.update(parts)
 
@@ -67,9 +68,11 @@ class BCVAE(ChunkPolicy[BCVAESection]):
         shown = targets.actions.reshape(*mask.shape, -1) * mask.unsqueeze(-1)
         seen = torch.cat([hidden, shown.flatten(2), mask.to(hidden.dtype)], dim=-1)
         z, divergence = self.latent.draw(self.posterior(seen).float(), self._prior(hidden))
-        distribution: ActionDistribution = self.actor(torch.cat([hidden, z.to(hidden.dtype)], dim=-1), inputs)
+        distribution = self._decoded(hidden, z, inputs)
         nll = -distribution.log_prob(targets.actions).reshape(mask.shape)
-        error = (nll * mask).sum(-1)
+        error = (self.chunk_weights() * nll * mask).sum(-1)
+        if section.reconstruction == "mean":
+            error = error / mask.sum(-1).clamp(min=1)
         is_shown = mask.any(-1)
         bound = error + section.latent.kl_weight * divergence
         total = masked_mean(self.weights(batch) * bound, self._counted(batch, bound, is_shown))
@@ -88,8 +91,13 @@ class BCVAE(ChunkPolicy[BCVAESection]):
 
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         z = self.latent.from_prior(self._prior(hidden), is_greedy=deterministic)
-        distribution: ActionDistribution = self.actor(torch.cat([hidden, z.to(hidden.dtype)], dim=-1), inputs)
-        return distribution.mode()
+        return self._decoded(hidden, z, inputs).mode()
+
+    def _decoded(self, hidden: Tensor, z: Tensor, inputs: SeqInputs) -> ActionDistribution:
+        z = z.to(hidden.dtype)
+        seen = torch.cat([hidden, z], dim=-1) if self.algo_config.decoder_sees_history else z
+        distribution: ActionDistribution = self.actor(seen, inputs)
+        return distribution
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move what follows the weights, and the temperature of categorical latents."""
@@ -109,5 +117,5 @@ def build_latent(section: LatentSection) -> Latent:
             min_temperature=section.min_temperature,
         )
     if section.prior == "gmm":
-        return MixtureLatent(section.dim, section.num_modes)
-    return GaussianLatent(section.dim, is_learned=section.prior == "gaussian")
+        return MixtureLatent(section.dim, section.num_modes, learns_weights=section.learns_weights, clip=section.clip)
+    return GaussianLatent(section.dim, is_learned=section.prior == "gaussian", clip=section.clip)

@@ -82,6 +82,15 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return how much each transition counts; a filtered variant overrides this."""
         return torch.ones_like(batch.rewards)
 
+    def weights_over_chunks(self, batch: SeqBatch) -> Float[Tensor, "B T K"]:
+        """Return how much each action of each chunk counts."""
+        return self.weights(batch).unsqueeze(-1) * self.chunk_weights()
+
+    def chunk_weights(self) -> Float[Tensor, " K"]:
+        """Return how much the actions of a chunk count, beside the first."""
+        weights: Tensor = self.algo_config.chunk_decay ** torch.arange(self.chunk_steps, device=self.device)
+        return weights
+
     def _memory(self) -> Trunk:
         """Return the memory that is asked; a subclass may average weights for evaluation."""
         return self.trunk

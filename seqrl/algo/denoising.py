@@ -73,7 +73,7 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
         errors = self._errors(self._network(), clean, take_positions(hidden, index).float().flatten(0, 1))
         loss = spread_positions(errors.reshape(drawn.shape), index, mask)
         asked = spread_positions(drawn, index, mask)
-        total = masked_mean(self.weights(batch).unsqueeze(-1) * loss, self._counted(batch, loss, asked))
+        total = masked_mean(self.weights_over_chunks(batch) * loss, self._counted(batch, loss, asked))
         return Losses(total, {"loss/denoising": masked_mean(loss.detach(), asked)})
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:

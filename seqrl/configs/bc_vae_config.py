@@ -22,6 +22,10 @@ class LatentSection(Section):
     dim: PositiveInt = Field(8, description="Latent numbers, or categorical variables.")
     num_modes: PositiveInt = Field(10, description="Gaussians of the prior 'gmm'.")
     num_categories: PositiveInt = Field(10, ge=2, description="Categories per variable of the prior 'categorical'.")
+    clip: PositiveFloat | None = Field(
+        None, description="Clip what is drawn from a Gaussian prior to plus and minus this, in its deviations."
+    )
+    learns_weights: bool = Field(True, description="Learn how likely the modes of 'gmm' are; false: all alike.")
     kl_weight: NonNegativeFloat = Field(0.02, description="Weight of the divergence between posterior and prior.")
     num_layers: NonNegativeInt = Field(2, description="Hidden layers of the posterior and of the prior.")
     d_hidden: PositiveInt = Field(256, description="Their width.")
@@ -40,6 +44,12 @@ class BCVAESection(ChunkSection, PolicySection):
     """Behaviour cloning with a latent vector: a memory, an auto-encoder of actions, an optimiser."""
 
     latent: LatentSection = LatentSection()
+    decoder_sees_history: bool = Field(
+        True, description="The decoder reads the memory beside the latent; false: the latent alone has to tell."
+    )
+    reconstruction: Literal["sum", "mean"] = Field(
+        "sum", description="Add the errors of a chunk's actions, or take their mean, against kl_weight."
+    )
 
 
 @register_config("bc_vae")

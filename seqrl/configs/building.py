@@ -47,7 +47,8 @@ def _build(cls: type[Section], values: Any, path: str, problems: list[tuple[str,
     for key, value in values.items():
         child = f"{path}.{key}" if path else str(key)
         if key not in cls.model_fields:
-            problems.append((child, f"unknown key{did_you_mean(key, cls.model_fields)}"))
+            reason = cls.refused.get(key) or f"unknown key{did_you_mean(key, cls.model_fields)}"
+            problems.append((child, reason))
         else:
             known[key] = _build_field(cls, key, value, child, problems)
     failed = {key for key, value in known.items() if value is _FAILED}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import CoreSchema, core_schema
@@ -15,8 +16,13 @@ from seqrl.core.registry import Choice, Registry
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys and ill-typed assignments are errors."""
+    """Base of all sections: unknown keys and ill-typed assignments are errors.
 
+    Attributes:
+        refused: Key that others know -> why there is none of that name here.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_config = ConfigDict(
         extra="forbid", strict=True, validate_assignment=True, allow_inf_nan=False, protected_namespaces=()
     )

@@ -15,7 +15,7 @@ from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
 from seqrl.envs.faults import RestartingMaker
 from seqrl.envs.suites import suite_maker
-from seqrl.envs.vector import BatchedEnv
+from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
 MakeVectorEnv = Callable[[], "VectorEnv[Any, Any, Any]"]
@@ -29,11 +29,13 @@ def make_env(
     render_mode: str | None = None,
     plugins: Sequence[str] = (),
     disable_env_checker: bool | None = None,
+    terminate_on_success: bool = False,
 ) -> gym.Env[Any, Any]:
     """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
     Ids of known suites (:mod:`seqrl.envs.suites`) need no plug-in: their package is imported, and observations that
-    policies could not read are converted. ``max_episode_steps`` may be among the ``kwargs`` too.
+    policies could not read are converted. ``max_episode_steps`` may be among the ``kwargs`` too. With
+    ``terminate_on_success`` an episode ends at its first success.
 
     Raises:
         EnvError: If the id is unknown, its package is missing, or it refuses the arguments.
@@ -47,10 +49,20 @@ def make_env(
         options["render_mode"] = render_mode
     make = suite_maker(env_id) or gym.make
     try:
-        return make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
+        env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
+        return EndAtSuccess(env) if terminate_on_success else env
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error
+
+
+class EndAtSuccess(gym.Wrapper[Any, Any, Any, Any]):
+    """Terminates an episode at its first success (``info["success"]`` or ``is_success``)."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step of the environment."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated or any(bool(info.get(key)) for key in SUCCESS_KEYS), truncated, info
 
 
 def env_maker(env_id: str, kwargs: Mapping[str, Any] | None = None, **options: Any) -> MakeEnv:

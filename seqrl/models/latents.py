@@ -58,10 +58,12 @@ class GaussianLatent(Latent):
     Args:
         dim: Latent numbers.
         is_learned: Whether the prior is learned.
+        clip: What is drawn from the prior stays within so many of its deviations; None leaves it.
     """
 
-    def __init__(self, dim: int, *, is_learned: bool) -> None:
+    def __init__(self, dim: int, *, is_learned: bool, clip: float | None = None) -> None:
         super().__init__()
+        self.clip = clip
         self.width = dim
         self.num_posterior = 2 * dim
         self.num_prior = 2 * dim if is_learned else 0
@@ -78,7 +80,7 @@ class GaussianLatent(Latent):
         """Return a draw, or the mean."""
         like = prior.new_zeros((*prior.shape[:-1], self.width))
         mean, std = self._prior(prior, like)
-        return mean if is_greedy else mean + std * _normal(mean, shared)
+        return mean if is_greedy else mean + std * _normal(mean, shared, self.clip)
 
     def _prior(self, prior: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         return _mean_and_std(prior) if self.num_prior else (torch.zeros_like(like), torch.ones_like(like))
@@ -90,10 +92,13 @@ class MixtureLatent(Latent):
     Args:
         dim: Latent numbers.
         num_modes: Gaussians of the prior.
+        learns_weights: Whether their weights are learned, or all alike.
+        clip: What is drawn from the prior stays within so many deviations of its Gaussian; None leaves it.
     """
 
-    def __init__(self, dim: int, num_modes: int) -> None:
+    def __init__(self, dim: int, num_modes: int, *, learns_weights: bool = True, clip: float | None = None) -> None:
         super().__init__()
+        self.learns_weights, self.clip = learns_weights, clip
         self.width = dim
         self.num_modes = num_modes
         self.num_posterior = 2 * dim
@@ -113,12 +118,14 @@ class MixtureLatent(Latent):
         gumbel = 0.0 if is_greedy else _gumbel(log_weights, shared)
         index = (log_weights + gumbel).argmax(-1)[..., None, None].expand(*log_weights.shape[:-1], 1, self.width)
         mean, std = (x.gather(-2, index).squeeze(-2) for x in (means, stds))
-        return mean if is_greedy else mean + std * _normal(mean, shared)
+        return mean if is_greedy else mean + std * _normal(mean, shared, self.clip)
 
     def _modes(self, prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         num = self.num_modes * self.width
         logits, mean, raw = prior.split((self.num_modes, num, num), dim=-1)
         mean, raw = (x.unflatten(-1, (self.num_modes, -1)) for x in (mean, raw))
+        if not self.learns_weights:
+            logits = logits * 0.0
         return logits.log_softmax(-1), mean, softplus(raw) + MIN_STD
 
 
@@ -185,11 +192,13 @@ class CategoricalLatent(Latent):
         self.temperature.copy_((self.temperature - self._step).clamp(min=self._min))
 
 
-def _normal(like: Tensor, shared: torch.Generator | None) -> Tensor:
+def _normal(like: Tensor, shared: torch.Generator | None, clip: float | None) -> Tensor:
     if shared is None:
-        return torch.randn_like(like)
-    drawn = torch.empty(_shared_shape(like, 1), dtype=like.dtype, device=like.device)
-    return drawn.normal_(generator=shared).expand_as(like)
+        drawn = torch.randn_like(like)
+    else:
+        drawn = torch.empty(_shared_shape(like, 1), dtype=like.dtype, device=like.device)
+        drawn = drawn.normal_(generator=shared).expand_as(like)
+    return drawn if clip is None else drawn.clamp(-clip, clip)
 
 
 def _gumbel(like: Tensor, shared: torch.Generator | None, num_last: int = 1) -> Tensor:

@@ -57,9 +57,14 @@ def tasks(
     return [Task(data_id, {**data_kwargs, **section.kwargs, **extra})] if data_id else []
 
 
-def single_makers(config: BaseConfig, chosen: Sequence[Task], max_steps: int | None = None) -> list[MakeEnv]:
+def single_makers(
+    config: BaseConfig, chosen: Sequence[Task], max_steps: int | None = None, *, terminate_on_success: bool = False
+) -> list[MakeEnv]:
     """Return what makes one environment of each task."""
-    return [env_maker(t.env_id, t.kwargs, max_episode_steps=max_steps, plugins=config.plugins) for t in chosen]
+    options: dict[str, Any] = {"max_episode_steps": max_steps, "plugins": config.plugins}
+    if terminate_on_success:
+        options["terminate_on_success"] = True
+    return [env_maker(t.env_id, t.kwargs, **options) for t in chosen]
 
 
 def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int, max_steps: int | None = None) -> Makers:

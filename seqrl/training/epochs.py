@@ -111,7 +111,7 @@ class Epochs:
         if config.collect.steps_per_epoch and parts.processes.is_main:
             self._publisher = Publisher(parts.folder.path)
         self.publish()
-        if progress.is_new:
+        if progress.is_new and config.experiment.evaluation.first_epoch == 0:
             self._evaluate()
         elif not progress.is_evaluated:
             self.end_epoch()
@@ -210,7 +210,9 @@ class Epochs:
         progress.is_evaluated = False
         ending.agree_and_check(processes)
         is_last = progress.epoch == config.train.num_epochs
-        if is_last or ending.reason or progress.epoch % config.experiment.evaluation.every_n_epochs == 0:
+        section, epoch = config.experiment.evaluation, progress.epoch
+        is_due = epoch >= section.first_epoch and epoch % section.every_n_epochs == 0
+        if is_last or ending.reason or is_due:
             self._evaluate()
         render_epoch(config, self._parts, progress, self._run_log)
         progress.is_evaluated = True

@@ -128,7 +128,8 @@ def find_world(
             raise ConfigError("env.id: is required to collect or to evaluate: a gymnasium id, or make_train_env")
         warn("neither env.id nor the data names an environment, so nothing will be evaluated")
     else:
-        makers = single_makers(config, eval_tasks, config.experiment.evaluation.max_steps)
+        asked = config.experiment.evaluation
+        makers = single_makers(config, eval_tasks, asked.max_steps, terminate_on_success=asked.terminate_on_success)
         seen = _look_at(config, eval_tasks, makers, is_needed=is_collecting or info is None, warn=warn)
         if seen:
             eval_makers = makers

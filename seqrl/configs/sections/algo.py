@@ -49,6 +49,9 @@ class ChunkSection(AlgoSection):
     supervise_all_steps: bool = Field(
         True, description="Imitate at every step of a window; false: only at the last one, with most history."
     )
+    chunk_decay: float = Field(
+        1.0, gt=0.0, le=1.0, description="Weight in the loss of each action of a chunk relative to the one before it."
+    )
     pad_actions: Literal["none", "repeat_last"] = Field(
         "none",
         description="What a chunk holds beyond an episode's end: nothing that is learned, or the last action, for "

@@ -131,7 +131,10 @@ class GaussianSection(Section):
     init_std: PositiveFloat = Field(
         0.5, description="Learned standard deviation where the network gives 0, as it nearly does at first."
     )
-    min_std: PositiveFloat = Field(0.01, description="Smallest learned standard deviation; a softplus is added to it.")
+    min_std: PositiveFloat = Field(0.01, description="Smallest learned standard deviation; std_activation adds to it.")
+    std_activation: Literal["softplus", "exp"] = Field(
+        "softplus", description="What makes a learned standard deviation positive."
+    )
     low_noise_eval: bool = Field(
         True, description="Where imitation acts by sampling, the standard deviation is 1e-4 instead."
     )
@@ -174,8 +177,16 @@ class GaussianMixtureSection(Section):
 
     type: Literal["gmm"] = "gmm"
     num_modes: PositiveInt = Field(5, description="Gaussians in the mixture.")
+    min_std: PositiveFloat = Field(
+        0.05,
+        description="Smallest standard deviation; std_activation adds to it. Too small, and steps at which all "
+        "demonstrators do the same drown out the others.",
+    )
+    std_activation: Literal["softplus", "exp"] = Field(
+        "softplus", description="What makes standard deviations positive."
+    )
     is_bounded: bool = Field(
-        True, description="Squash samples into [-1, 1] by a tanh; false leaves them unbounded, for normalised actions."
+        True, description="Keep the means in [-1, 1] by a tanh; false leaves them unbounded, for normalised actions."
     )
     low_noise_eval: bool = Field(
         True, description="Where imitation acts by sampling, every standard deviation is 1e-4 instead."

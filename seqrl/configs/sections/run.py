@@ -60,6 +60,7 @@ class EvaluationSection(Section):
 
     enabled: bool = Field(True, description="Roll out where the environment can be made.")
     every_n_epochs: PositiveInt = Field(1, description="Epochs between evaluations; the last epoch always has one.")
+    first_epoch: NonNegativeInt = Field(0, description="No evaluation before so many epochs, but for the last one.")
     episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
     num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
     deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
@@ -68,6 +69,9 @@ class EvaluationSection(Section):
     )
     max_steps: PositiveInt | None = Field(
         None, description="Cut an episode after so many steps; needed only where the environment sets no limit."
+    )
+    terminate_on_success: bool = Field(
+        False, description="End an episode at its first success, where the environment goes on."
     )
 
 

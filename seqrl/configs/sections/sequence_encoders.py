@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -37,6 +38,9 @@ class IdentitySection(Section):
 
 class _RecurrentSection(NormedSection):
     normed = ("d_output",)
+    refused: ClassVar[Mapping[str, str]] = {
+        "bidirectional": "is not possible: a policy cannot see the future that the second direction would read"
+    }
     d_hidden: PositiveInt = Field(256, description="Width of the recurrent state.")
     num_layers: PositiveInt = Field(2, description="Recurrent layers.")
     d_output: PositiveInt | None = Field(256, description="Width of the output projection; null leaves it out.")

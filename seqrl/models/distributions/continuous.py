@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -16,7 +17,7 @@ from seqrl.models.distributions.base import ActionDistribution, DistributionHead
 MAX_ACTION = 0.99
 """Densities are read within +-0.99, where ``atanh`` is still tame."""
 
-MIN_MIXTURE_STD = 1e-4
+_POSITIVE: dict[str, Callable[[Tensor], Tensor]] = {"softplus": softplus, "exp": torch.exp}
 MIN_BETA_SHAPE = 1.0001
 LOG_LOW_NOISE = math.log(1e-4)
 """Log standard deviation of what acts in evaluation with hardly any noise."""
@@ -142,7 +143,7 @@ class GaussianHead(DistributionHead):
     """Mean per dimension, through a tanh if bounded; then the raw standard deviations, if they depend on the state.
 
     One standard deviation for all states is a weight of this module. A learned standard deviation is
-    ``softplus(raw + c) + min_std``, with c such that it is ``init_std`` at 0.
+    ``softplus(raw + c) + min_std``, or with ``exp``, with c such that it is ``init_std`` at 0.
     """
 
     kinds = ("continuous",)
@@ -156,6 +157,7 @@ class GaussianHead(DistributionHead):
         std: str = "per_state",
         init_std: float = 0.5,
         min_std: float = 0.01,
+        std_activation: str = "softplus",
         low_noise_eval: bool = True,
     ) -> None:
         super().__init__(codec)
@@ -167,7 +169,8 @@ class GaussianHead(DistributionHead):
         self.fixed_std = fixed_std
         self.min_std = min_std
         excess = init_std - min_std
-        self.offset = excess + math.log(-math.expm1(-excess))
+        self.positive = _POSITIVE[std_activation]
+        self.offset = math.log(excess) if std_activation == "exp" else excess + math.log(-math.expm1(-excess))
         self.low_noise_eval = low_noise_eval
 
     def forward(self, parameters: Tensor, action_mask: Tensor | None) -> Gaussian:
@@ -175,7 +178,7 @@ class GaussianHead(DistributionHead):
         if self.fixed_std is None:
             mean, raw = (parameters, self.shared_std) if self.shared_std is not None else parameters.chunk(2, dim=-1)
             raw = raw.expand_as(mean)
-            log_std = (softplus(raw + self.offset) + self.min_std).log()
+            log_std = (self.positive(raw + self.offset) + self.min_std).log()
         else:
             mean, log_std = parameters, torch.full_like(parameters, math.log(self.fixed_std))
         return Gaussian(mean.tanh() if self.is_bounded else mean, log_std)
@@ -256,28 +259,22 @@ class DeterministicHead(DistributionHead):
 
 
 class GaussianMixture(ActionDistribution):
-    """``x``, or ``tanh(x)`` if squashed, with ``x`` from one of M diagonal Gaussians, each over the whole action.
+    """A draw from one of M diagonal Gaussians, each over the whole action.
 
     Args:
         log_weights: ``(*lead, M)``, normalised.
         mean: ``(*lead, M, A)``.
         log_std: ``(*lead, M, A)``.
-        is_squashed: Whether actions are ``tanh(x)``.
     """
 
-    def __init__(self, log_weights: Tensor, mean: Tensor, log_std: Tensor, *, is_squashed: bool = True) -> None:
+    def __init__(self, log_weights: Tensor, mean: Tensor, log_std: Tensor) -> None:
         self.log_weights, self.mean, self.log_std = log_weights, mean, log_std
-        self.is_squashed = is_squashed
 
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
         """Return the log-density."""
-        return self._log_prob_of(action.clamp(-MAX_ACTION, MAX_ACTION).atanh() if self.is_squashed else action)
-
-    def _log_prob_of(self, x: Tensor) -> Tensor:
-        """Return the log-density of the action that ``x`` makes."""
-        of_modes = _log_normal(x.unsqueeze(-2), self.mean, self.log_std).sum(-1)
+        of_modes = _log_normal(action.unsqueeze(-2), self.mean, self.log_std).sum(-1)
         log_prob: Tensor = torch.logsumexp(self.log_weights + of_modes, dim=-1)
-        return log_prob - _log_tanh_slope(x).sum(-1) if self.is_squashed else log_prob
+        return log_prob
 
     def rsample(self) -> Float[Tensor, "*lead A"]:
         """Refuse: the choice of a mode has no gradient.
@@ -290,12 +287,6 @@ class GaussianMixture(ActionDistribution):
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw."""
-        return self._action_of(self._draw())
-
-    def _action_of(self, x: Tensor) -> Tensor:
-        return x.tanh() if self.is_squashed else x
-
-    def _draw(self) -> Tensor:
         noisy = self.log_weights - torch.empty_like(self.log_weights).exponential_().log()
         mean, log_std = self._of_mode(noisy.argmax(-1))
         return mean + log_std.exp() * torch.randn_like(mean)
@@ -306,35 +297,40 @@ class GaussianMixture(ActionDistribution):
 
     def modes(self) -> Float[Tensor, "M *lead A"]:
         """Return the actions at the means of all Gaussians."""
-        return self._action_of(self.mean).movedim(-2, 0)
+        return self.mean.movedim(-2, 0)
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the action at the mean of the Gaussian with the largest weight."""
-        return self._action_of(self._of_mode(self.log_weights.argmax(-1))[0])
+        return self._of_mode(self.log_weights.argmax(-1))[0]
 
     def entropy(self) -> Float[Tensor, "*lead"]:
         """Return a one-sample estimate, whose gradient is not that of the entropy."""
-        with torch.no_grad():
-            x = self._draw()
-        return -self._log_prob_of(x)
+        return -self.log_prob(self.sample())
 
     def low_noise(self) -> GaussianMixture:
-        """Return the mixture with standard deviations of 1e-4, before the tanh if there is one."""
-        log_std = torch.full_like(self.log_std, LOG_LOW_NOISE)
-        return GaussianMixture(self.log_weights, self.mean, log_std, is_squashed=self.is_squashed)
+        """Return the mixture with standard deviations of 1e-4."""
+        return GaussianMixture(self.log_weights, self.mean, torch.full_like(self.log_std, LOG_LOW_NOISE))
 
 
 @DISTRIBUTIONS.register("gmm")
 class GaussianMixtureHead(DistributionHead):
-    """Weights, means and standard deviations (softplus, at least 1e-4) of a mixture; squashed if bounded."""
+    """Weights, means (through a tanh if bounded) and standard deviations (at least ``min_std``) of a mixture."""
 
     kinds = ("continuous",)
     has_rsample = False
 
     def __init__(
-        self, codec: ActionCodec, *, num_modes: int = 5, is_bounded: bool = True, low_noise_eval: bool = True
+        self,
+        codec: ActionCodec,
+        *,
+        num_modes: int = 5,
+        min_std: float = 0.05,
+        std_activation: str = "softplus",
+        is_bounded: bool = True,
+        low_noise_eval: bool = True,
     ) -> None:
         super().__init__(codec)
+        self.min_std, self.positive = min_std, _POSITIVE[std_activation]
         self.num_modes = num_modes
         self.is_bounded = is_bounded
         self.low_noise_eval = low_noise_eval
@@ -345,8 +341,8 @@ class GaussianMixtureHead(DistributionHead):
         num = (self.num_parameters - self.num_modes) // 2
         logits, mean, raw = parameters.split((self.num_modes, num, num), dim=-1)
         mean, raw = (x.unflatten(-1, (self.num_modes, -1)) for x in (mean, raw))
-        log_std = (softplus(raw) + MIN_MIXTURE_STD).log()
-        return GaussianMixture(logits.log_softmax(-1), mean, log_std, is_squashed=self.is_bounded)
+        log_std = (self.positive(raw) + self.min_std).log()
+        return GaussianMixture(logits.log_softmax(-1), mean.tanh() if self.is_bounded else mean, log_std)
 
 
 class Beta(ActionDistribution):

@@ -71,13 +71,14 @@ def free_mixture(raw, action):
     """Add up three products of normal densities, in the plain order."""
     dim = len(action)
     weights = np.exp(raw[:3]) / np.exp(raw[:3]).sum()
-    means, stds = raw[3 : 3 + 3 * dim].reshape(3, dim), softplus(raw[3 + 3 * dim :].reshape(3, dim)) + 1e-4
+    means, stds = raw[3 : 3 + 3 * dim].reshape(3, dim), softplus(raw[3 + 3 * dim :].reshape(3, dim)) + 0.05
     parts = [w * stats.multivariate_normal.pdf(action, means[k], np.diag(stds[k] ** 2)) for k, w in enumerate(weights)]
     return np.log(sum(parts))
 
 
 def mixture(raw, action):
-    return free_mixture(raw, np.arctanh(action)) - np.log(1 - action**2).sum()
+    num = 3 * len(action)
+    return free_mixture(np.concatenate([raw[:3], np.tanh(raw[3 : 3 + num]), raw[3 + num :]]), action)
 
 
 def beta(raw, action):
@@ -100,7 +101,7 @@ HEADS = {
 }
 """Name -> head, options, actions, and the log-density of one action ``(A,)`` given raw parameters ``(P,)``."""
 DENSITIES = [name for name, (_, _, codec, _) in HEADS.items() if codec is PLANE]
-REACH = {"gaussian": 8.0, "wide_gaussian": 20.0, "fixed_gaussian": 4.0, "free_mixture": 12.0}
+REACH = {"gaussian": 8.0, "wide_gaussian": 20.0, "fixed_gaussian": 4.0, "mixture": 8.0, "free_mixture": 12.0}
 """How far from 0 a quadrature has to go; 1 where it is not listed."""
 
 
@@ -141,7 +142,7 @@ def test_log_prob_from_raw_parameters(name, dtype, tolerance):
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "wide_gaussian", "fixed_gaussian", "free_mixture"])
+@pytest.mark.parametrize("name", ["gaussian", "wide_gaussian", "fixed_gaussian", "mixture", "free_mixture"])
 def test_what_is_not_squashed_has_a_density_beyond_one(name):
     head, reference = built(name)
     raw, action = np.random.default_rng(2).normal(size=(2, head.num_parameters)), np.array([[1.7, -2.5], [-1.0, 3.0]])
@@ -277,7 +278,7 @@ def test_likelihood_of_a_mixture_peaks_at_both_modes(is_bounded):
     is_first = rng.random(4000) < 0.3
     x = np.where(is_first, rng.normal(-0.8, 0.1, 4000), rng.normal(0.5, 0.2, 4000))[:, None]
     head = build_head("gmm", {"num_modes": 2, "is_bounded": is_bounded}, LINE)
-    dist = fitted(head, np.tanh(x) if is_bounded else x)
+    dist = fitted(head, x)
     order = dist.mean[:, 0].argsort()
     np.testing.assert_allclose(dist.mean[order, 0].numpy(), [-0.8, 0.5], atol=0.02)
     np.testing.assert_allclose(dist.log_std[order, 0].exp().numpy(), [0.1, 0.2], rtol=0.06)
