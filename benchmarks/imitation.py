@@ -79,7 +79,7 @@ def result_file(task: str, policy: str, memory: str, seed: int) -> Path:
     return FOLDER / f"{name}-{seed}.json"
 
 
-def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float]:
+def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
     """Train, and return what 200 sampled episodes reach."""
     env_id, side, window, steps, _ = TASKS[task]
     algo, section = POLICIES[policy]
@@ -90,7 +90,7 @@ def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float]:
             {
                 "experiment": {
                     "output_dir": folder,
-                    "evaluation": {"episodes": NUM_EPISODES, "every_n_epochs": 2, "deterministic": False},
+                    "evaluation": {"episodes": NUM_EPISODES, "first_epoch": 1, "deterministic": False},
                     "report": {"enabled": False},
                     "logging": {"tensorboard": False},
                 },
@@ -119,7 +119,7 @@ def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float]:
         experiment.start()
         metrics = experiment.learn().metrics
     success = metrics["eval/success_mean"]
-    right = metrics[f"eval/{side}"] / success if success else float("nan")
+    right = metrics[f"eval/{side}"] / success if success else None
     return {"success": success, "right": right, "cpu_s": time.process_time() - begin}
 
 

@@ -136,6 +136,11 @@ class Algo(ABC, Generic[SectionT]):
         self.inputs.use_statistics(obs, action)
 
     @property
+    def scales_rewards(self) -> bool:
+        """Whether it can scale rewards by the range of the data's returns (``train.normalize_rewards``)."""
+        return False
+
+    @property
     def needs_returns(self) -> bool:
         """Whether :meth:`use_returns` wants to know the returns of the training data's episodes."""
         return False

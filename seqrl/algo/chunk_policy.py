@@ -51,7 +51,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
     def _create_networks(self) -> None:
         section = self.algo_config
         self.chunk_steps: int = section.chunk_steps
-        self.execute_steps: int = section.execute_steps or section.chunk_steps
+        self.execute_steps: int = section.execute_steps or self._steps_by_default()
         if self.chunk_steps > self.config.train.window_steps:
             raise ConfigError(
                 f"algo.chunk_steps {self.chunk_steps} exceeds train.window_steps {self.config.train.window_steps}: no "
@@ -62,6 +62,10 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
         self.nets["trunk"] = self.trunk
         self._create_policy(self.chunk_steps if self.chunk_steps > 1 else None)
+
+    def _steps_by_default(self) -> int:
+        """Return how many actions of a chunk are taken where the run file does not say: all."""
+        return self.chunk_steps
 
     # --------------------------------------------------------------------------------------------- hooks
     @abstractmethod
@@ -113,7 +117,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
             return Targets(batch.actions, supervised)
         given = (batch.actions, batch.mask)
         if self.algo_config.pad_actions == "repeat_last":
-            given = held_actions(*given, self.chunk_steps)
+            given = held_actions(batch, self.chunk_steps)
         actions, mask = (x[:, : batch.num_transitions] for x in action_chunks(*given, self.chunk_steps))
         return Targets(actions, mask & supervised.unsqueeze(-1))
 

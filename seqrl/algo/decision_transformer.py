@@ -15,6 +15,7 @@ from seqrl.algo.bc import BC
 from seqrl.algo.losses import Losses
 from seqrl.algo.states import nest, split_state
 from seqrl.configs.decision_transformer_config import DecisionTransformerSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.return_target import ReturnTarget
@@ -51,9 +52,18 @@ class DecisionTransformer(BC[DecisionTransformerSection]):
         return bool(self.returns.waits_for)
 
     def _create_networks(self) -> None:
+        if RETURN_TO_GO in self.obs:
+            raise ConfigError(f"observation {RETURN_TO_GO!r} has the name of what the policy is told; leave it out")
         super()._create_networks()
         self.returns = ReturnTarget(self.algo_config.target_return, self.algo_config.return_scale)
         self.nets["returns"] = self.returns
+
+    def deserialize(self, weights: Mapping[str, Tensor]) -> None:
+        """Load what :meth:`serialize` gave; a target that the run file names stays."""
+        super().deserialize(weights)
+        if self.algo_config.target_return is not None:
+            self.returns.target.fill_(self.algo_config.target_return)
+            self.returns.is_known.fill_(True)
 
     def use_returns(self, returns: Float[Tensor, " N"]) -> None:
         """Take target and unit from the training data, where they are not given."""
@@ -74,15 +84,15 @@ class DecisionTransformer(BC[DecisionTransformerSection]):
         return {**super().init_state(num_rows), **nest(RETURN_TO_GO, {"left": left})}
 
     def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
-        """Empty the memory of some rows, and ask for the whole target."""
+        """Empty the memory of some rows; what is still asked for begins anew with the episode."""
         told, rest = split_state(state, RETURN_TO_GO)
-        left = torch.where(rows, self.returns.asked().to(told["left"].dtype), told["left"])
-        return {**super().reset_rows(rest, rows), **nest(RETURN_TO_GO, {"left": left})}
+        return {**super().reset_rows(rest, rows), **nest(RETURN_TO_GO, told)}
 
     def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
         """Return the action for what is still to come."""
         told, rest = split_state(state, RETURN_TO_GO)
-        left = told["left"] - inputs.prev_reward[:, -1]
+        is_first = inputs.step[:, -1] == 0
+        left = torch.where(is_first, self.returns.target.float(), told["left"] - inputs.prev_reward[:, -1])
         action, rest = super().act(self._told(inputs, left.unsqueeze(-1)), rest, deterministic)
         return action, {**rest, **nest(RETURN_TO_GO, {"left": left})}
 

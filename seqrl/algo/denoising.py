@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TypeVar, cast
@@ -47,6 +48,9 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
             trained = nn.ModuleDict({"trunk": self.trunk, "denoiser": self.denoiser})
             self.nets["averages"] = self._averages = AveragedNets(trained, max_decay=section.average_decay)
 
+    def _steps_by_default(self) -> int:
+        return math.ceil(self.chunk_steps / 2)
+
     # --------------------------------------------------------------------------------------------- hooks
     @abstractmethod
     def _errors(
@@ -56,9 +60,9 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
 
     @abstractmethod
     def _actions_from(
-        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"]
+        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"], *, is_greedy: bool
     ) -> Float[Tensor, "N K A"]:
-        """Return the chunks that noise becomes."""
+        """Return the chunks that noise becomes; if greedy, the same for the same noise."""
 
     # ------------------------------------------------------------------------------------------- training
     def _policy_losses(
@@ -101,5 +105,6 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
         noise = self._start.to(given.dtype).expand(len(given), -1, -1)
         if not deterministic:
             noise = torch.randn_like(noise)
-        chunks: Tensor = self._actions_from(self._network(), noise, given).clamp(-1.0, 1.0).unflatten(0, lead)
+        chunks: Tensor = self._actions_from(self._network(), noise, given, is_greedy=deterministic)
+        chunks = chunks.clamp(-1.0, 1.0).unflatten(0, lead)
         return chunks if self.chunk_steps > 1 else chunks.squeeze(2)

@@ -50,10 +50,10 @@ class DiffusionPolicy(Denoising[DiffusionPolicySection]):
         return predicted
 
     def _actions_from(
-        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"]
+        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"], *, is_greedy: bool
     ) -> Float[Tensor, "N K A"]:
         def predict(x: Tensor, level: int) -> Tensor:
             return self._predict(denoiser, x, hidden.new_full((len(x),), level), hidden)
 
-        eta = 1.0 if self.algo_config.sampler == "ddpm" else 0.0
+        eta = 1.0 if self.algo_config.sampler == "ddpm" and not is_greedy else 0.0
         return denoise(predict, noise, self._shares, self._levels, eta=eta)

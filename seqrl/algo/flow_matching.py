@@ -38,7 +38,7 @@ class FlowMatching(Denoising[FlowMatchingSection]):
         return (velocity - (actions - noise)).square().mean(-1)
 
     def _actions_from(
-        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"]
+        self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"], *, is_greedy: bool
     ) -> Float[Tensor, "N K A"]:
         def velocity(x: Tensor, time: float) -> Tensor:
             velocities: Tensor = denoiser(x, hidden.new_full((len(x),), time), hidden)

@@ -13,6 +13,7 @@ from seqrl.algo.objectives import masked_mean
 from seqrl.algo.trunk import build_actor
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.fql_config import FQLSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import Choice
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.actors import Actor
@@ -48,6 +49,10 @@ class FQL(ValueAgent[FQLSection]):
         self._start = torch.randn(self.codec.dim, generator=torch.Generator().manual_seed(0)).to(self.device)
 
     def _build_actor(self) -> Actor:
+        if (kind := self.algo_config.distribution.choice()[0]) not in ("auto", "deterministic"):
+            raise ConfigError(
+                f"algo.distribution.type: fql makes one action of noise: auto or deterministic, not {kind}"
+            )
         given = (self.trunk.d_output, self.algo_config, self.obs, self.codec, len(self.discounts), self.codec.dim)
         return build_actor(*given, auto=self.auto_distribution)
 
@@ -61,10 +66,10 @@ class FQL(ValueAgent[FQLSection]):
 
     def _imitated(self, state: Float[Tensor, "B T D"], noise: Float[Tensor, "B T A"]) -> Float[Tensor, "B T A"]:
         """Return what the flow makes of noise."""
-        told = state.flatten(0, 1)
+        told = state.flatten(0, 1).float()  # bfloat16 would blur the time
 
         def velocity(x: Tensor, time: float) -> Tensor:
-            speed: Tensor = self.flow(x.to(told.dtype), told.new_full((len(x),), time), told).float()
+            speed: Tensor = self.flow(x, told.new_full((len(x),), time), told).float()
             return speed
 
         carried = follow_flow(velocity, noise.flatten(0, 1).unsqueeze(1), self.algo_config.flow.num_steps)
@@ -82,7 +87,7 @@ class FQL(ValueAgent[FQLSection]):
         state, mask, actions = p.state[:, :-1], p.batch.mask, p.batch.actions
         noise, time = torch.randn_like(actions), torch.rand_like(actions[..., 0])
         point = torch.lerp(noise, actions, time.unsqueeze(-1)).flatten(0, 1).unsqueeze(1)
-        speed = self.flow(point.to(state.dtype), time.flatten().to(state.dtype), state.flatten(0, 1))
+        speed = self.flow(point, time.flatten(), state.flatten(0, 1).float())
         flow_BT = (speed.reshape_as(actions) - (actions - noise)).square().mean(-1)
 
         noise = torch.randn_like(actions)
@@ -105,6 +110,12 @@ class FQL(ValueAgent[FQLSection]):
         """Return V of the policy, and the advantage of the data's actions over it."""
         v_BTG = self._values_of_own(p, self.policy_over_data(p).mode()).mean(-1)
         return {"v": v_BTG, "advantage": self.values_of(p.raw).mean(-1) - v_BTG}
+
+    @torch.no_grad()
+    def policy_over(self, inputs: SeqInputs, num_samples: int) -> Float[Tensor, "K B L A"]:
+        """Return ``num_samples`` actions at every input, each of its own noise."""
+        hidden, _ = self.trunk(inputs)
+        return torch.stack([self._acting_policy(hidden, inputs).mode()[:, :, 0] for _ in range(num_samples)])
 
     def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> tuple[Float[Tensor, "B A"], State]:
         """Return the action of noise that is drawn, or if greedy of noise that is always the same."""

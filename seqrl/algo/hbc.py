@@ -12,12 +12,14 @@ from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.bc import BC
+from seqrl.algo.chunk_policy import Targets
 from seqrl.algo.gl import GL
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import inputs_ahead, take_positions
 from seqrl.algo.states import nest, split_state
 from seqrl.configs.bc_config import BCSection
 from seqrl.configs.hbc_config import HBCSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.sequence_encoders import State
@@ -35,9 +37,12 @@ def hbc_factory(algo_config: HBCSection) -> tuple[type[Algo[Any]], dict[str, Any
 class Follower(BC[BCSection]):
     """Imitates where the subgoal is known."""
 
-    def weights(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
-        """Return 0 where the window ends before the subgoal."""
-        return batch.extras[IS_KNOWN][:, : batch.num_transitions]
+    def _targets(self, batch: SeqBatch) -> Targets:
+        targets = super()._targets(batch)
+        is_known = batch.extras[IS_KNOWN][:, : batch.num_transitions] > 0
+        return Targets(
+            targets.actions, targets.mask & is_known.reshape(*is_known.shape, *[1] * (targets.mask.dim() - 2))
+        )
 
 
 class HBC(Algo[HBCSectionT]):
@@ -52,6 +57,10 @@ class HBC(Algo[HBCSectionT]):
 
     def _create_networks(self) -> None:
         self.planner = self._part(GL, self.algo_config, self.obs)
+        if SUBGOAL in self.obs:
+            raise ConfigError(
+                f"observation {SUBGOAL!r} has the name of what the planner gives; leave it out, or rename it"
+            )
         with_subgoal = {**self.obs, SUBGOAL: ObsSpec((self.planner.d_subgoal,))}
         self.follower = self._part(Follower, self.algo_config, with_subgoal)
         self.parts: dict[str, Algo[Any]] = {"planner": self.planner, "actor": self.follower}
@@ -61,6 +70,21 @@ class HBC(Algo[HBCSectionT]):
     def _may_be_unbounded(self) -> bool:
         _, options = self.algo_config.distribution.choice()
         return bool(options.get("is_bounded", True)) is False
+
+    @property
+    def scales_rewards(self) -> bool:
+        """Whether a part has values."""
+        return any(part.scales_rewards for part in self.parts.values())
+
+    @property
+    def needs_returns(self) -> bool:
+        """Whether a part does."""
+        return any(part.needs_returns for part in self.parts.values())
+
+    def use_returns(self, returns: Float[Tensor, " N"]) -> None:
+        """Tell all parts."""
+        for part in self.parts.values():
+            part.use_returns(returns)
 
     # ------------------------------------------------------------------------------------------- training
     def compute_losses(self, batch: SeqBatch) -> Losses:
@@ -121,8 +145,10 @@ class HBC(Algo[HBCSectionT]):
         held, *parts, _ = split_state(state, SUBGOAL, *self.parts)
         memories = dict(zip(self.parts, parts, strict=True))
         is_due = ~held["is_there"] | (inputs.step[:, -1] % self.planner.steps_ahead == 0)
-        proposed, memories = self._proposed(inputs, memories, deterministic)
-        goal = torch.where(is_due.unsqueeze(-1), proposed, held["now"])
+        hidden, memories = self._remember(inputs, memories)
+        goal = held["now"]
+        if is_due.any():
+            goal = torch.where(is_due.unsqueeze(-1), self._proposed(hidden, deterministic), goal)
         seen = replace(inputs, obs={**inputs.obs, SUBGOAL: goal.unsqueeze(1)})
         action, memories["actor"] = self.follower.act(seen, memories["actor"], deterministic)
         state = nest(SUBGOAL, {"now": goal, "is_there": torch.ones_like(is_due)})
@@ -130,13 +156,14 @@ class HBC(Algo[HBCSectionT]):
             state |= nest(name, memory)
         return action, state
 
-    def _proposed(
-        self, inputs: SeqInputs, memories: dict[str, State], deterministic: bool
-    ) -> tuple[Float[Tensor, "B S"], dict[str, State]]:
-        """Return a subgoal for each row, and the memories of what proposes it."""
+    def _remember(self, inputs: SeqInputs, memories: dict[str, State]) -> tuple[list[Tensor], dict[str, State]]:
+        """Return what is remembered by all that proposes subgoals, and the next memories."""
         hidden, planner = self.planner.trunk(inputs, memories["planner"])
-        goal = self.planner.plan(hidden, 1, is_greedy=deterministic)[0, :, -1]
-        return goal, {**memories, "planner": planner}
+        return [hidden], {**memories, "planner": planner}
+
+    def _proposed(self, hidden: list[Tensor], deterministic: bool) -> Float[Tensor, "B S"]:
+        """Return a subgoal for each row."""
+        return self.planner.plan(hidden[0], 1, is_greedy=deterministic)[0, :, -1]
 
     def subgoals(self, state: State) -> dict[str, Tensor]:
         """Return what the rows are on their way to: entry -> ``(B, W)``, as the networks know it."""

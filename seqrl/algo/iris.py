@@ -12,7 +12,7 @@ from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.hbc import HBC
 from seqrl.algo.iql import IQL
 from seqrl.algo.losses import Losses
-from seqrl.algo.objectives import inputs_ahead, masked_mean, take_positions
+from seqrl.algo.objectives import inputs_ahead, masked_mean, n_step_targets, take_positions
 from seqrl.configs.iql_config import IQLSection
 from seqrl.configs.iris_config import IRISSection
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -29,9 +29,9 @@ def iris_factory(algo_config: IRISSection) -> tuple[type[Algo[Any]], dict[str, A
 class IRIS(HBC[IRISSection]):
     """A hierarchy whose planner proposes many subgoals, of which the most valuable is followed.
 
-    Values are those of implicit Q-learning. A network learns what the value is at an input whose subgoal was reached,
-    given where the way to it began: only pairs that the data shows are judged, so a memory never reads an imagined
-    observation.
+    Values are those of implicit Q-learning. A network learns what it was worth to go to a subgoal that was reached: the
+    rewards on the way, and the value there. Only pairs that the data shows are judged, so a memory never reads an
+    imagined observation.
     """
 
     fitted = ("loss/subgoal", "loss/nll", "loss/critic")
@@ -51,6 +51,9 @@ class IRIS(HBC[IRISSection]):
         self.needs = self.needs | self.value.needs
         self.discount = self.value.discount
 
+    def _may_be_unbounded(self) -> bool:
+        return False  # its critics read actions
+
     def losses_of_parts(self, batch: SeqBatch) -> dict[str, Losses]:
         """Return the losses of each part by its name; what subgoals are worth is a part of the values'."""
         parts = super().losses_of_parts(batch)
@@ -59,8 +62,9 @@ class IRIS(HBC[IRISSection]):
         index, is_known = inputs_ahead(batch, self.planner.steps_ahead)
         goals = take_positions(self.planner.subgoals_in(batch.inputs), index) * is_known.unsqueeze(-1)
         worth = self._worth(p.state[:, : batch.num_transitions].detach(), goals)
-        later = take_positions(p.extras["v"][..., -1].detach(), index)
-        error = masked_mean((worth - later).square(), is_known)
+        rewards, v = batch.rewards * self.value.multiplier, p.extras["v"][:, 1:, -1:].detach()
+        reached = (rewards, batch.terminated, batch.mask, v, self.value.discounts[-1:], self.planner.steps_ahead)
+        error = masked_mean((worth - n_step_targets(*reached).squeeze(-1)).square(), is_known)
         metrics = {"loss/subgoal_value": error.detach()}
         return {**parts, "worth": Losses(error, metrics, {})}
 
@@ -68,15 +72,16 @@ class IRIS(HBC[IRISSection]):
         worth: Tensor = self.worth(torch.cat([hidden, goals.to(hidden.dtype)], dim=-1)).float().squeeze(-1)
         return worth
 
-    def _proposed(
-        self, inputs: SeqInputs, memories: dict[str, State], deterministic: bool
-    ) -> tuple[Float[Tensor, "B S"], dict[str, State]]:
+    def _remember(self, inputs: SeqInputs, memories: dict[str, State]) -> tuple[list[Tensor], dict[str, State]]:
+        hidden, memories = super()._remember(inputs, memories)
+        judged, memories["value"] = self.value.trunk(inputs, memories["value"])
+        return [*hidden, judged], memories
+
+    def _proposed(self, hidden: list[Tensor], deterministic: bool) -> Float[Tensor, "B S"]:
         """Return the most valuable of many subgoals, drawn; if greedy, from latents that are always the same."""
-        hidden, planner = self.planner.trunk(inputs, memories["planner"])
-        judged, value = self.value.trunk(inputs, memories["value"])
         shared = torch.Generator(self.device).manual_seed(0) if deterministic else None
-        goals = self.planner.plan(hidden, self.algo_config.num_subgoals, is_greedy=False, shared=shared)[:, :, -1]
-        worth = self._worth(judged[:, -1].expand(len(goals), -1, -1), goals)
-        best = worth.argmax(0)
-        chosen = goals.gather(0, best[None, :, None].expand(1, -1, goals.shape[-1]))[0]
-        return chosen, {**memories, "planner": planner, "value": value}
+        num = self.algo_config.num_subgoals
+        goals = self.planner.plan(hidden[0], num, is_greedy=False, shared=shared)[:, :, -1]
+        worth = self._worth(hidden[1][:, -1].expand(num, -1, -1), goals)
+        best = worth.argmax(0)[None, :, None]
+        return goals.gather(0, best.expand(1, -1, goals.shape[-1]))[0]

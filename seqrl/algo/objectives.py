@@ -45,24 +45,29 @@ def action_chunks(
     return ahead, nn.functional.pad(mask, (0, num_steps - 1)).unfold(1, num_steps, 1)
 
 
-def held_actions(
-    actions: Float[Tensor, "B T A"], mask: Bool[Tensor, "B T"], num_steps: int
-) -> tuple[Float[Tensor, "B S A"], Bool[Tensor, "B S"]]:
+def held_actions(batch: SeqBatch, num_steps: int) -> tuple[Float[Tensor, "B S A"], Bool[Tensor, "B S"]]:
     """Return actions and mask, K - 1 steps longer, where the last action of an ended episode is repeated.
 
-    Only a window that has padding shows where its trajectory ended; what follows the others is not known.
-
     Args:
-        actions: One per step.
-        mask: False on padding, which trails.
+        batch: Whose windows; what follows those whose last transition ends no episode is not known.
         num_steps: K, steps of a chunk.
     """
-    last = (mask.sum(1) - 1).clamp(min=0)
-    actions, mask = (nn.functional.pad(x, (*[0] * (2 * x.dim() - 4), 0, num_steps - 1)) for x in (actions, mask))
-    has_ended = last.unsqueeze(1) + num_steps < mask.shape[1]
-    ended = has_ended & (torch.arange(mask.shape[1], device=mask.device) > last.unsqueeze(1))
-    final = actions.gather(1, last[:, None, None].expand(-1, 1, actions.shape[-1]))
+    last, has_ended = _episode_ends(batch)
+    actions, mask = (
+        nn.functional.pad(x, (*[0] * (2 * x.dim() - 4), 0, num_steps - 1)) for x in (batch.actions, batch.mask)
+    )
+    ended = has_ended & (torch.arange(mask.shape[1], device=mask.device) > last)
+    final = actions.gather(1, last.unsqueeze(-1).expand(-1, 1, actions.shape[-1]))
     return torch.where(ended.unsqueeze(-1), final, actions), mask | ended
+
+
+def _episode_ends(batch: SeqBatch) -> tuple[Int[Tensor, "B 1"], Bool[Tensor, "B 1"]]:
+    """Return the last transition of each window, and whether its episode ends there.
+
+    A window may be short for other reasons: one that begins before its episode does is too.
+    """
+    last = (batch.mask.sum(1, keepdim=True) - 1).clamp(min=0)
+    return last, (batch.terminated | batch.truncated).gather(1, last)
 
 
 def draw_positions(mask: Bool[Tensor, "B T"], num: int) -> Int[Tensor, "B S"]:
@@ -85,17 +90,14 @@ def take_positions(values: Tensor, index: Int[Tensor, "B S"]) -> Tensor:
 def inputs_ahead(batch: SeqBatch, steps: int | Int[Tensor, "B T"]) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """Return which of the L inputs lies some steps after each of the first T, and whether that is known.
 
-    Where the episode ends before, it is the input after its last action. Where only the window ends, it is not known.
+    Where the episode ends before, it is the input after its last action. Where only the window does, it is not known.
 
     Args:
         batch: Whose windows.
         steps: How far ahead, at least 1.
     """
-    num = batch.mask.sum(1, keepdim=True)
-    time = torch.arange(batch.num_transitions, device=num.device)
-    last = (num - 1).clamp(min=0)
-    has_ended = (num < batch.num_transitions) | (batch.terminated | batch.truncated).gather(1, last)
-    ahead = time + steps
+    num, (_, has_ended) = batch.mask.sum(1, keepdim=True), _episode_ends(batch)
+    ahead = torch.arange(batch.num_transitions, device=num.device) + steps
     is_known = batch.mask & (has_ended | (ahead <= num))
     return torch.minimum(ahead, num), is_known
 

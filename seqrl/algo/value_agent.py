@@ -117,6 +117,11 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         return own if self.reward_scale is None else own * self.reward_scale.factor
 
     @property
+    def scales_rewards(self) -> bool:
+        """Whether it has values."""
+        return self.learns_values
+
+    @property
     def needs_returns(self) -> bool:
         """Whether rewards are scaled by the range of the data's returns."""
         return self.reward_scale is not None

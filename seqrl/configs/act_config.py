@@ -18,7 +18,8 @@ class ACTSection(ChunkSection):
     )
     d_latent: PositiveInt = Field(32, description="Width of the latent vector that tells demonstrations apart.")
     kl_weight: NonNegativeFloat = Field(
-        10.0, description="Weight of its divergence from N(0, 1): high, and it is ignored; low, and it tells the ways."
+        10.0,
+        description="Weight of its divergence from N(0, 1): if high, the latent is ignored; if low, it separates ways.",
     )
     d_model: PositiveInt = Field(128, description="Width of the two transformers.")
     num_heads: PositiveInt = Field(4, description="Attention heads.")

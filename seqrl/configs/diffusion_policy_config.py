@@ -18,7 +18,9 @@ class DiffusionPolicySection(DenoisingSection):
     sampler: Literal["ddim", "ddpm"] = Field(
         "ddim", description="Noise that is removed for good, or drawn anew at each level (wants inference_steps high)."
     )
-    inference_steps: PositiveInt = Field(10, description="Levels of noise in acting, each a pass of the network.")
+    inference_steps: int = Field(
+        10, ge=5, description="Levels of noise in acting, each a pass of the network; noise_steps at most."
+    )
 
     @model_validator(mode="after")
     def _levels_exist(self) -> DiffusionPolicySection:

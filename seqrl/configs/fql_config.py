@@ -31,7 +31,7 @@ class FQLSection(ValueSection):
     """Flow Q-learning: a flow that imitates, and a policy of one step that climbs the critics beside it."""
 
     alpha: PositiveFloat = Field(
-        3.0, description="Weight of the distance to what the flow makes of the same noise: higher stays near the data."
+        0.3, description="Weight of the distance to what the flow makes of the same noise: higher stays near the data."
     )
     target_value: Literal["mean", "min"] = Field("mean", description="How the ensemble judges the following action.")
     flow: FlowSection = FlowSection()

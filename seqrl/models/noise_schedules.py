@@ -44,8 +44,7 @@ def levels_asked(num_steps: int, num_asked: int) -> list[int]:
     """
     if not 1 <= num_asked <= num_steps:
         raise ConfigError(f"inference_steps must be in 1 .. noise_steps ({num_steps}), got {num_asked}")
-    stride = num_steps // num_asked
-    return [stride * i for i in reversed(range(num_asked))]
+    return [i * num_steps // num_asked for i in reversed(range(num_asked))]
 
 
 def add_noise(

@@ -6,6 +6,7 @@ All intervals are over episodes: they hold for this checkpoint, not for the meth
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -258,7 +259,10 @@ def measures_of(probe: Probe) -> list[str]:
 
 def is_reference(probe: Probe, point: Point) -> bool:
     """Tell whether a point has the condition of training."""
-    return probe.reference is not None and point.value == probe.reference
+    known = probe.reference
+    if isinstance(known, float) and isinstance(point.value, int | float):
+        return math.isclose(point.value, known, rel_tol=1e-6)
+    return known is not None and point.value == known
 
 
 def draw_probes(file: Path, probes: Sequence[Probe]) -> None:

@@ -14,6 +14,7 @@ from seqrl.core.strict_json import parse_json
 from seqrl.scripts._script import check_seed, json_object, script
 
 _PREFIX = "env.kwargs."
+_TARGET = "algo.target_return"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,7 +125,7 @@ def _probe(
     untouched = player.play()
     probes = [
         probing.sweep_target_return(player, values)
-        if name == probing.TARGET_RETURN
+        if name == _TARGET
         else probing.sweep_argument(player, name, values, trained.get(name))
         for name, values in sweeps
     ]
@@ -156,8 +157,8 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     """Return the argument's name and its values; each is JSON where it is JSON, and text elsewhere."""
     path, _, raw = text.partition("=")
     name = path.removeprefix(_PREFIX)
-    if not (name.isidentifier() or name == "algo.target_return") or not raw:
-        raise ConfigError(f"--sweep {text}: must be {_PREFIX}NAME=A,B,... or algo.target_return=A,B,...")
+    if not (name.isidentifier() or name == _TARGET) or not raw:
+        raise ConfigError(f"--sweep {text}: must be {_PREFIX}NAME=A,B,... or {_TARGET}=A,B,...")
     return name, [_value(part) for part in raw.split(",")]
 
 

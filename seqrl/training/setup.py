@@ -147,7 +147,7 @@ def use_statistics(algo: Algo, data: Data) -> None:
         ConfigError: If there is no data on disk.
     """
     normalizer, sources = algo.normalizer, list(data.sources)
-    if algo.config.train.normalize_rewards != "none" and not algo.needs_returns:
+    if algo.config.train.normalize_rewards != "none" and not algo.scales_rewards:
         raise ConfigError(f"train.normalize_rewards: {algo.config.algo_name} learns no values")
     if normalizer is None and not algo.needs_returns:
         return

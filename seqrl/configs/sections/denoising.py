@@ -17,7 +17,7 @@ class DenoisingSection(ChunkSection):
 
     chunk_steps: PositiveInt = Field(16, description="Actions given at once, at every step.")
     execute_steps: PositiveInt | None = Field(
-        8, description="Actions of a chunk that are taken before the policy is asked again; null takes all of them."
+        None, description="Actions of a chunk that are taken before the policy is asked again; null takes half of them."
     )
     denoiser: Annotated[Section, Component(DENOISERS)] = Field(
         UNet1dSection(), description="The network that turns noise into actions."

@@ -88,3 +88,21 @@ def test_a_missing_reward_is_refused():
     policy.act(case().obs(rng, 1))
     with pytest.raises(DataError, match="counts its rewards"):
         policy.act(case().obs(rng, 1))
+
+
+def test_a_cleared_memory_goes_on_asking_for_what_is_left():
+    algo = case().build()
+    algo.set_eval()
+    policy, rng = VectorPolicy(algo, 2, deterministic=True), np.random.default_rng(0)
+    for _ in range(3):
+        policy.act(case().obs(rng, 2), np.full(2, 0.5, np.float32))
+    policy.clear_memory(np.array([True, False]))
+    policy.act(case().obs(rng, 2), np.full(2, 0.5, np.float32))
+    assert policy._state[f"{RETURN_TO_GO}/left"].tolist() == pytest.approx([1.5, 1.5])  # 3 - 3 rewards of a half
+
+
+def test_a_target_of_the_run_file_stays_when_weights_come():
+    weights = case(target_return=9.0).build().serialize()
+    algo = case(target_return=1.0).build()
+    algo.deserialize(weights)
+    assert algo.returns.asked().item() == 1.0

@@ -88,14 +88,18 @@ def test_positions_are_distinct_real_and_all_alike():
 
 def test_the_last_action_is_held_where_an_episode_ended():
     """Against a loop over windows, positions and steps."""
-    rng = np.random.default_rng(0)
-    actions = torch.from_numpy(rng.normal(size=(3, 6, 2)))
-    mask = torch.arange(6) < torch.tensor([[6], [4], [1]])
-    chunks, given = (x[:, :6] for x in action_chunks(*held_actions(actions, mask, 3), 3))
-    for row, length in enumerate((6, 4, 1)):
+    batch = case("flow_matching").batch()
+    lengths, ends = (6, 6, 4, 4), (False, True, True, False)
+    batch.mask.copy_(torch.arange(6) < torch.tensor(lengths).unsqueeze(1))
+    batch.terminated.zero_()
+    batch.truncated.zero_()
+    batch.terminated[1, 5] = batch.truncated[2, 3] = True
+    actions = batch.actions
+    chunks, given = (x[:, :6] for x in action_chunks(*held_actions(batch, 3), 3))
+    for row, length in enumerate(lengths):
         for t in range(length):
             for k in range(3):
-                is_known = t + k < length or length < 6
+                is_known = t + k < length or ends[row]
                 assert given[row, t, k].item() is is_known
                 if is_known:
                     assert torch.equal(chunks[row, t, k], actions[row, min(t + k, length - 1)])
@@ -132,7 +136,7 @@ def test_a_plan_is_made_once_and_only_by_the_rows_that_need_one(name):
     for t in range(5):
         policy.reset(np.array([False, t == 1, False]))
         policy.act(case(name).obs(rng, 3))
-    assert asked == [3, 1, 2, 1, 2]  # execute_steps 2: rows 0 and 2 plan at 0, 2, 4; row 1 anew at 1 and 3
+    assert asked == [3, 1, 2, 1, 2]  # two of four are executed: rows 0 and 2 plan at 0, 2, 4; row 1 anew at 1 and 3
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -159,3 +163,13 @@ def test_single_actions_work_too(name):
     algo = built(name, chunk_steps=1, execute_steps=1)
     train(algo, case(name).batch(), 2)
     assert algo.init_state(2).keys() == algo.trunk.sequence_encoder.init_state(2, device="cpu").keys()
+
+
+def test_greedy_ddpm_draws_nothing():
+    algo = built("diffusion_policy", sampler="ddpm", inference_steps=20)
+    algo.set_eval()
+    obs = case("diffusion_policy").obs(np.random.default_rng(0), 3)
+    first, second = (VectorPolicy(algo, 3, deterministic=True).act(obs) for _ in range(2))
+    assert np.array_equal(first, second)
+    first, second = (VectorPolicy(algo, 3, deterministic=False).act(obs) for _ in range(2))
+    assert not np.array_equal(first, second)

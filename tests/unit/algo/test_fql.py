@@ -86,3 +86,10 @@ def test_targets_judge_the_following_policys_actions(given, judge):
         q = algo.target_critic(share, action[None, :, :, None])[0, :, :, 0, :, 0]
     expected = q.mean(-1) if judge == "mean" else q.amin(-1)
     torch.testing.assert_close(values[..., 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_draws_over_a_window_have_noise_of_their_own(given):
+    algo, batch, _ = given
+    drawn = algo.policy_over(batch.inputs, 8)
+    assert drawn.shape == (8, *batch.inputs.step.shape, 4)
+    assert (drawn.std(0) > 1e-4).any(-1).all()

@@ -78,7 +78,6 @@ def test_what_is_followed_is_what_is_worth_most():
     algo = case("iris", num_subgoals=50).build()
     algo.set_eval()
     inputs = algo.process_batch_for_training(case("iris").batch()).inputs.first(1)
-    memories = {name: part.init_state(4) for name, part in algo.parts.items()}
     torch.manual_seed(0)
     with torch.no_grad():
         hidden, _ = algo.planner.trunk(inputs)
@@ -86,11 +85,11 @@ def test_what_is_followed_is_what_is_worth_most():
         judged, _ = algo.value.trunk(inputs)
         worth = algo._worth(judged[:, 0].expand(50, -1, -1), drawn)
         torch.manual_seed(0)
-        chosen, _ = algo._proposed(inputs, memories, deterministic=False)
+        chosen = algo._proposed([hidden, judged], deterministic=False)
     assert torch.allclose(chosen, drawn[worth.argmax(0), torch.arange(4)])
 
 
-def test_the_worth_of_a_subgoal_is_the_value_where_it_was_reached():
+def test_the_worth_of_a_subgoal_is_what_was_earned_on_the_way_and_the_value_there():
     algo = case("iris").build()
     batch = algo.process_batch_for_training(batch_of("iris")[0])
     losses = algo.losses_of_parts(batch)
@@ -101,7 +100,11 @@ def test_the_worth_of_a_subgoal_is_the_value_where_it_was_reached():
         for row, t in is_known.nonzero().tolist():
             goal = batch.inputs.obs["state"][row, index[row, t]]
             worth = algo.worth(torch.cat([p.state[row, t], goal]))[0]
-            errors.append((worth - p.extras["v"][row, index[row, t], -1]) ** 2)
+            end, gamma = int(index[row, t]), algo.value.discount
+            earned = sum(gamma ** (k - t) * batch.rewards[row, k] for k in range(t, end))
+            goes_on = not batch.terminated[row, end - 1]
+            later = gamma ** (end - t) * p.extras["v"][row, end, -1] if goes_on else 0.0
+            errors.append((worth - earned - later) ** 2)
     assert losses["worth"].total.item() == pytest.approx(float(torch.stack(errors).mean()), rel=1e-4)
     assert losses["worth"].total.requires_grad
 

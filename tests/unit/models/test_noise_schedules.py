@@ -122,3 +122,13 @@ def test_noise_is_mixed_by_its_share():
     for n in range(3):
         expected = math.sqrt(share[n]) * x[n] + math.sqrt(1 - share[n]) * noise[n]
         torch.testing.assert_close(mixed[n], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_asked", [10, 34, 51, 60, 99])
+def test_the_first_level_asked_is_nearly_noise(num_asked):
+    levels = levels_asked(100, num_asked)
+    assert len(set(levels)) == num_asked
+    assert levels == sorted(levels, reverse=True)
+    assert SHARES[levels[0]] < 0.05
+    x = denoise(exact_noise, start(20_000), SHARES, levels, limit=None)
+    assert x.mean().item() == pytest.approx(MEAN, abs=0.01)
