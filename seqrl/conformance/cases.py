@@ -55,6 +55,7 @@ SMALL_SECTION: dict[str, dict[str, Any]] = {
     "decision_transformer": {"target_return": 3.0, "return_scale": 2.0},
     "act": {**_SMALL_CHUNKS, "d_model": 16, "num_encoder_layers": 1, "d_latent": 4, "kl_weight": 0.1},
     "diffusion_policy": {**_SMALL_CHUNKS, "denoiser": {"type": "unet1d", "widths": [8, 16], "num_groups": 4}},
+    **{name: {"planner": {"subgoal_steps": 2}} for name in ("gl", "hbc", "iris")},  # known within a short window
     "flow_matching": {**_SMALL_CHUNKS, "denoiser": {"type": "transformer", "d_model": 16, "num_layers": 1}},
 }
 """Settings that make an algorithm tiny; one that is not listed is checked at its defaults."""

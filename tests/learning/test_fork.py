@@ -56,10 +56,8 @@ WIDE = {"denoiser": {"type": "mlp", "d_hidden": 256, "num_layers": 3}}
 @pytest.mark.parametrize(
     ("algo", "chunk_steps", "section"),
     [
-        ("flow_matching", 1, WIDE),
         ("flow_matching", 4, WIDE),
         ("diffusion_policy", 1, {**WIDE, "inference_steps": 20}),
-        ("diffusion_policy", 4, {**WIDE, "inference_steps": 20}),
         ("act", 4, {"d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
     ],
 )
