@@ -108,6 +108,7 @@ ALGOS: dict[str, dict[str, Settings]] = {
     "cql": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
     "bcq": {"grid": {**OFFLINE, **GRID_TAU}, "point": {**OFFLINE, **POINT_TAU}},
     "edac": {"point": {**OFFLINE, **DIVERSE, **POINT_TAU}},
+    "fql": {"point": {**OFFLINE, "algo.alpha": 0.1, "algo.gamma": 0.95, "algo.flow.d_hidden": 64, **POINT_TAU}},
 }
 """Algorithm -> task -> settings besides those of all; no task whose actions it does not take. The others have to beat
 ``bc``."""

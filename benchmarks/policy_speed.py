@@ -2,10 +2,10 @@
 
 python benchmarks/policy_speed.py
 
-One core, a GRU of 128, chunks of 8, all executed (policies without chunks: 1), 10 passes of a denoiser. Acting
-is one row and 20 rows at once, through ``VectorPolicy``, averaged over whole plans. A gradient step is on a batch of 32
-windows of 32 steps; the plain loop over the same losses and networks has AdamW and a clip of the norm, and no more. Both
-take turns. Times are CPU seconds.
+One core, a GRU of 128, chunks of 8, all executed (policies without chunks: 1), 10 passes of a denoiser. Acting is one
+row and 20 rows at once, through ``VectorPolicy``, averaged over whole plans. A gradient step is on a batch of 32
+windows of 32 steps; the plain loop over the same losses and networks has AdamW and a clip of the norm, and no more.
+Both take turns. Times are CPU seconds.
 """
 
 from __future__ import annotations
