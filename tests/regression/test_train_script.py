@@ -287,7 +287,8 @@ def test_help_is_quick_and_lists_every_script():
         return min(times), done.stdout
 
     seconds, text = best_of(["-m", "seqrl", "train", "--help"])
-    assert seconds < 0.6
+    imports_torch, _ = best_of(["-c", "import torch"])
+    assert seconds < imports_torch / 2  # in seconds it would depend on the machine
     assert "--print-config" in text
     _, text = best_of(["-m", "seqrl"], 1)
     scripts = {p.stem.rstrip("_").replace("_", "-") for p in (ROOT / "seqrl" / "scripts").glob("[a-z]*.py")}
