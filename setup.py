@@ -12,6 +12,7 @@ EXTRAS = {
     "mujoco": ["mujoco==3.11.0", "gymnasium[mujoco]>=1.1"],
     "box2d": ["box2d>=2.3.10", "pygame-ce>=2.5"],
     "minigrid": ["minigrid>=3.0"],
+    "pusht": ["gym-pusht>=0.1.8"],
     "popgym": ["popgym>=1.0.7"],
     "atari": ["ale-py>=0.11"],
     "metaworld": ["metaworld>=3.0", "mujoco==3.11.0"],

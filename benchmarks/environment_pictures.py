@@ -1,7 +1,7 @@
 """Draws the pictures of ``docs/environments``: a few frames of one seeded episode each, side by side, run by hand.
 
 ``python benchmarks/environment_pictures.py [NAME ...]``; the half-cheetah needs MuJoCo and, without a screen,
-``MUJOCO_GL=egl``; without MuJoCo its picture stays as it is.
+``MUJOCO_GL=egl``, and PushT needs gym-pusht; without the package a picture stays as it is.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ def steady(obs: Any, env: Any, rng: np.random.Generator, is_first: bool) -> Any:
     return np.sin(phase + np.array([0.0, 0.6, 1.2, 3.0, 3.6, 4.2])).astype(np.float32)
 
 
+PACKAGES = {"HalfCheetah": "mujoco", "PushT": "gym_pusht"}
+"""Part of an id -> the package without which its picture stays as it is."""
+
 MAZE = {"size": 9, "num_goals": 3}
 PICTURES = {
     "tmaze_passive": Picture("seqrl/TMazePassive-v0", (0, 10, -1), {"corridor_length": 20}, is_stacked=True),
@@ -61,6 +64,7 @@ PICTURES = {
     "relay": Picture("seqrl/Relay-v0", (0, 1, 2, 3), {"start": "B"}),
     "fork": Picture("seqrl/Fork-v0", (0, 3, 5, -1)),
     "recall_fork": Picture("seqrl/RecallFork-v0", (0, 54, 61, -1)),
+    "pusht": Picture("gym_pusht/PushT-v0", (0, 20, 40, -1), {}, 3),
     "meta_frozen_lake": Picture("seqrl/MetaFrozenLake-v0", (0, 4, 14, -1), {"size": 5, "hole_chance": 0.3}, 3),
     "dark_key_door": Picture("seqrl/DarkKeyDoor-v0", (0, 1, 2, 4), {"size": 5}, 1),
     "bandit": Picture("seqrl/Bandit-v0", (5, 30, -1)),
@@ -128,7 +132,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in args.names or PICTURES:
         picture = PICTURES[name]
-        if "HalfCheetah" in picture.env_id and find_spec("mujoco") is None:
+        if any(word in picture.env_id and find_spec(package) is None for word, package in PACKAGES.items()):
             continue
         height = 60 if picture.is_stacked else HEIGHT
         image = joined([tile(c, f, height) for c, f in frames(picture)], picture.is_stacked)

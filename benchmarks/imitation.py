@@ -6,7 +6,8 @@ python benchmarks/imitation.py --table                # only write the table fro
 
 Fork: demonstrators pass a wall on both sides, and the observation tells everything. RecallFork: a hint given 50
 steps before tells the side of one wall, and a second one may be passed on either side; so it takes a memory and several
-modes. Each run takes one core; its result is written to ``benchmarks/results/imitation/``.
+modes. PushT: pushes by many ways to the same end; its value is the largest share of the goal that was covered. Each run
+takes one core; its result is written to ``benchmarks/results/imitation/``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,33 +35,67 @@ from seqrl.core.files import write_json  # noqa: E402
 
 PAGE = ROOT / "docs" / "imitation.md"
 FOLDER = RESULTS / "imitation"
-NUM_EPISODES = 200
 Settings = dict[str, Any]
 
 MEMORIES: dict[str, Settings] = {
     "gru": {"type": "gru", "d_hidden": 128, "num_layers": 1, "d_output": 64},
     "two frames": {"type": "feedforward", "d_model": 128, "d_ff": 256, "num_frames": 2},
 }
-DENOISING: Settings = {
-    "chunk_steps": 4,
-    "execute_steps": 2,
-    "denoiser": {"type": "mlp", "d_hidden": 256},
-    "samples_per_window": 16,
-}
+CHUNKS: Settings = {"chunk_steps": 4, "execute_steps": 2}
+DENOISING: Settings = {**CHUNKS, "denoiser": {"type": "mlp", "d_hidden": 256}, "samples_per_window": 16}
 POLICIES: dict[str, tuple[str, Settings]] = {
     "bc, mean": ("bc", {"distribution": {"type": "deterministic"}}),
     "bc, gmm": ("bc", {"distribution": {"type": "gmm"}}),
-    "bc_vae": ("bc_vae", {"chunk_steps": 4, "execute_steps": 2}),
-    "act": ("act", {"chunk_steps": 4, "execute_steps": 2, "d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
+    "bc_vae": ("bc_vae", CHUNKS),
+    "act": ("act", {**CHUNKS, "d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
     "diffusion_policy": ("diffusion_policy", {**DENOISING, "inference_steps": 20}),
     "flow_matching": ("flow_matching", DENOISING),
 }
 """Name in the table -> algorithm and its settings."""
-TASKS: dict[str, tuple[str, str, int, int, tuple[str, ...]]] = {
-    "fork": ("seqrl/Fork-v0", "log/right", 9, 2000, ("two frames",)),
-    "recall_fork": ("seqrl/RecallFork-v0", "log/second_right", 66, 2400, ("gru", "two frames")),
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of demonstrators.
+
+    Attributes:
+        env_id: Environment.
+        metric: What the table shows.
+        side: Metric that tells a successful episode's side; empty where there are none.
+        window: Time steps in a window.
+        steps: Gradient steps.
+        memories: Which are compared.
+        demonstrations: Episodes of data.
+        episodes: Of the evaluation.
+        chunks: Settings of the policies that plan chunks.
+    """
+
+    env_id: str
+    metric: str
+    side: str
+    window: int
+    steps: int
+    memories: tuple[str, ...]
+    demonstrations: int = 500
+    episodes: int = 200
+    chunks: Settings = field(default_factory=dict)
+
+
+TASKS: dict[str, Task] = {
+    "fork": Task("seqrl/Fork-v0", "success", "log/right", 9, 2000, ("two frames",)),
+    "recall_fork": Task("seqrl/RecallFork-v0", "success", "log/second_right", 66, 2400, ("gru", "two frames")),
+    "pusht": Task(
+        "gym_pusht/PushT-v0",
+        "coverage",
+        "",
+        32,
+        4000,
+        ("two frames",),
+        demonstrations=200,
+        episodes=50,
+        chunks={"chunk_steps": 16, "execute_steps": 8},
+    ),
 }
-"""Task -> environment, metric of the side, window, gradient steps, memories."""
 Run = tuple[str, str, str, int]
 """Task, policy, memory, seed."""
 
@@ -68,7 +104,7 @@ def all_runs(tasks: list[str], seeds: int) -> Iterator[Run]:
     """Yield the runs, seed by seed."""
     for seed in range(seeds):
         for task in tasks:
-            for memory in TASKS[task][4]:
+            for memory in TASKS[task].memories:
                 for policy in POLICIES:
                     yield task, policy, memory, seed
 
@@ -79,9 +115,9 @@ def result_file(task: str, policy: str, memory: str, seed: int) -> Path:
     return FOLDER / f"{name}-{seed}.json"
 
 
-def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
-    """Train, and return what 200 sampled episodes reach."""
-    env_id, side, window, steps, _ = TASKS[task]
+def learned(name: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
+    """Train, and return what sampled episodes reach."""
+    task = TASKS[name]
     algo, section = POLICIES[policy]
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,17 +126,17 @@ def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float |
             {
                 "experiment": {
                     "output_dir": folder,
-                    "evaluation": {"episodes": NUM_EPISODES, "first_epoch": 1, "deterministic": False},
+                    "evaluation": {"episodes": task.episodes, "first_epoch": 1, "deterministic": False},
                     "report": {"enabled": False},
                     "logging": {"tensorboard": False},
                 },
-                "env": {"id": env_id},
+                "env": {"id": task.env_id},
                 "train": {
-                    "data": [{"scripted": env_id, "episodes": 500}],
-                    "window_steps": window,
+                    "data": [{"scripted": task.env_id, "episodes": task.demonstrations}],
+                    "window_steps": task.window,
                     "batch_size": 32,
                     "num_epochs": 1,
-                    "steps_per_epoch": steps,
+                    "steps_per_epoch": task.steps,
                     "seed": seed,
                 },
                 "observation": {
@@ -112,6 +148,7 @@ def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float |
                     "sequence_encoder": MEMORIES[memory],
                     "optimizer": {"learning_rate": 1e-3, "warmup_steps": 50},
                     **section,
+                    **(task.chunks if "chunk_steps" in section else {}),
                 },
             },
         )
@@ -119,8 +156,10 @@ def learned(task: str, policy: str, memory: str, seed: int) -> dict[str, float |
         experiment.start()
         metrics = experiment.learn().metrics
     success = metrics["eval/success_mean"]
-    right = metrics[f"eval/{side}"] / success if success else None
-    return {"success": success, "right": right, "cpu_s": time.process_time() - begin}
+    result: dict[str, float | None] = {"success": success, "cpu_s": time.process_time() - begin}
+    if task.side:
+        return {**result, "right": metrics[f"eval/{task.side}"] / success if success else None}
+    return {**result, task.metric: metrics[f"eval/log/{task.metric}"]}
 
 
 def rows_of_table() -> list[dict[str, str]]:
@@ -131,13 +170,15 @@ def rows_of_table() -> list[dict[str, str]]:
             found.setdefault((task, policy, memory), []).append(json.loads(file.read_text()))
     rows = []
     for (task, policy, memory), results in sorted(found.items(), key=lambda item: list(TASKS).index(item[0][0])):
-        each = [result["success"] for result in results]
-        sides = [result["right"] for result in results if result["success"] >= 0.1]
+        metric = TASKS[task].metric
+        each = [result[metric] for result in results]
+        sides = [result["right"] for result in results if "right" in result and result["success"] >= 0.1]
         rows.append(
             {
-                "task": TASKS[task][0].split("/")[1].removesuffix("-v0"),
+                "task": TASKS[task].env_id.split("/")[1].removesuffix("-v0"),
                 "policy": policy,
                 "memory": memory,
+                "value": metric,
                 "mean": f"{np.mean(each):.2f}",
                 "by seed": ", ".join(f"{value:.2f}" for value in each),
                 "on the right": ", ".join(f"{value:.2f}" for value in sides) or "-",

@@ -29,11 +29,16 @@ SMALL_MEMORY: dict[str, dict[str, Any]] = {
 
 OBS = {"image": ObsSpec((2, 2), "uint8"), "room": ObsSpec((), "int64", (3,)), "state": ObsSpec((3,))}
 IMAGE = {"image": ObsSpec((8, 8, 3), "uint8")}
-ENCODER_OBS = {"cnn": IMAGE, "multimodal": {**OBS, **IMAGE}}
+ENCODER_OBS = {
+    "auto": {**OBS, "image": ObsSpec((15, 16, 3), "uint8")},
+    "cnn": IMAGE,
+    "multimodal": {**OBS, **IMAGE},
+}
 """Observations that a timestep encoder is checked on; one that is not listed is checked on ``OBS``."""
 
 SMALL_IMAGE = {"type": "image", "core": {"type": "gridworld"}, "d_output": 16}
 SMALL_ENCODER: dict[str, dict[str, Any]] = {
+    "auto": {"d_hidden": 16, "d_output": 16},
     "mlp": {"d_hidden": 16, "d_output": 16},
     "cnn": {"core": {"type": "gridworld"}, "d_image": 16, "d_output": 16},
     "multimodal": {"modalities": {"image": SMALL_IMAGE}, "d_hidden": 16, "d_output": 16},

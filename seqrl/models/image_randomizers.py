@@ -39,7 +39,7 @@ class ImageRandomizer(nn.Module, ABC):
         self.output_shape = shape
         self.share = share
 
-    def forward(self, x: Float[Tensor, "B L C H W"]) -> Float[Tensor, "B L C Ho Wo"]:
+    def forward(self, x: Float[Tensor, "B L C H W"]) -> Float[Tensor, "BK L C Ho Wo"]:
         """Return the images, altered in training; values are in [0, 1] before and after."""
         if not self.training:
             return self.plain(x)
@@ -50,7 +50,7 @@ class ImageRandomizer(nn.Module, ABC):
         return x
 
     @abstractmethod
-    def randomize(self, x: Float[Tensor, "B L C H W"], is_altered: Bool[Tensor, " B"]) -> Float[Tensor, "B L C Ho Wo"]:
+    def randomize(self, x: Float[Tensor, "B L C H W"], is_altered: Bool[Tensor, " B"]) -> Float[Tensor, "BK L C Ho Wo"]:
         """Return the images, altered where ``is_altered`` and plain elsewhere."""
 
 
@@ -80,14 +80,18 @@ class Shift(ImageRandomizer):
 class Crop(ImageRandomizer):
     """Cuts out a part of ``height`` x ``width``: anywhere in training, the centre in evaluation.
 
-    Where the centre lies between two pixels, the part is the one nearer to the top and to the left.
+    Where the centre lies between two pixels, the part is the one nearer to the top and to the left. With several parts
+    (``num_crops`` K), each window becomes K windows, one after another; who reads them takes the mean.
 
     Raises:
         ConfigError: If the part is larger than the images.
     """
 
-    def __init__(self, shape: tuple[int, int, int], *, height: int, width: int, share: float = 1.0) -> None:
+    def __init__(
+        self, shape: tuple[int, int, int], *, height: int, width: int, num_crops: int = 1, share: float = 1.0
+    ) -> None:
         super().__init__(shape, share)
+        self.num_crops = num_crops
         given = {"height": (height, shape[1]), "width": (width, shape[2])}
         wrong = [f"{k} must be in 1 to {most}, got {value}" for k, (value, most) in given.items() if value > most]
         if wrong:
@@ -102,8 +106,10 @@ class Crop(ImageRandomizer):
         (top, left), (_, height, width) = (room // 2 for room in self.room), self.output_shape
         return x[..., top : top + height, left : left + width]
 
-    def randomize(self, x: Float[Tensor, "B L C H W"], is_altered: Bool[Tensor, " B"]) -> Float[Tensor, "B L C Ho Wo"]:
+    def randomize(self, x: Float[Tensor, "B L C H W"], is_altered: Bool[Tensor, " B"]) -> Float[Tensor, "BK L C Ho Wo"]:
         """Return the parts."""
+        if self.num_crops > 1:
+            x, is_altered = (y.repeat_interleave(self.num_crops, dim=0) for y in (x, is_altered))
         (rows, cols), (_, height, width) = self.room, self.output_shape
         top_B = torch.randint(rows + 1, (len(x),), device=x.device).where(is_altered, rows // 2)
         left_B = torch.randint(cols + 1, (len(x),), device=x.device).where(is_altered, cols // 2)
@@ -189,7 +195,7 @@ class RandomizerChain(nn.Module):
         self.randomizers = nn.ModuleList(randomizers)
         self.output_shape = randomizers[-1].output_shape if randomizers else shape
 
-    def forward(self, x: Float[Tensor, "B L C H W"]) -> Float[Tensor, "B L C Ho Wo"]:
+    def forward(self, x: Float[Tensor, "B L C H W"]) -> Float[Tensor, "BK L C Ho Wo"]:
         """Return the images, altered in training; values are in [0, 1] before and after."""
         for randomizer in self.randomizers:
             x = randomizer(x)

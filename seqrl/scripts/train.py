@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
-    p.add_argument("--debug", action="store_true", help="two tiny epochs, to see that everything works")
+    p.add_argument("--debug", action="store_true", help="two tiny epochs, to see whether everything works")
     p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
     p.add_argument("--print-schema", action="store_true", help="print the JSON schema of the run file and stop")
     return p
@@ -77,6 +77,13 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a number of at least 1, such as 50k or 1M, got {text!r}")
     return number
+
+
+def _few_episodes(values: dict[str, Any]) -> list[str]:
+    """Return overrides by which no scripted expert plays more than 20 episodes."""
+    sources = (values.get("train") or {}).get("data") or []
+    scripted = [i for i, source in enumerate(sources) if isinstance(source, dict) and source.get("scripted")]
+    return [f"train.data.{i}.episodes={min(int(sources[i].get('episodes', 20)), 20)}" for i in scripted]
 
 
 def _named(args: argparse.Namespace) -> list[str]:
@@ -163,6 +170,8 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     overrides = [*(DEBUG if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or (values.get("collect") or {}).get("steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
+    if args.debug and not args.dataset:
+        overrides = [*_few_episodes(values), *overrides]
     overrides = [*_data(args), *_named(args), *overrides]
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))

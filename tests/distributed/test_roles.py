@@ -87,6 +87,7 @@ def test_a_run_belongs_to_one_learner(tmp_path):
     Experiment(config, overwrite=True).start()
 
 
+@pytest.mark.slow
 def test_a_run_of_both_takes_in_what_collectors_bring(tmp_path):
     config = small(tmp_path, train={"num_epochs": 60})
     (tmp_path / "run.json").write_text(json.dumps(config.to_json()))

@@ -18,10 +18,9 @@ from record import table  # noqa: E402
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "relay.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.learning
-@pytest.mark.parametrize(
-    "algo", ["iql", pytest.param("cql", marks=pytest.mark.slow), pytest.param("bcq", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("algo", ["iql", "cql", "bcq"])
 def test_a_policy_without_memory_joins_what_one_with_a_memory_keeps_apart(tmp_path, algo):
     assert relay.success(tmp_path, algo, "feedforward") >= 0.95
     assert relay.success(tmp_path, algo, "gru") <= 0.05

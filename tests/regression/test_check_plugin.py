@@ -173,6 +173,7 @@ def test_what_the_pages_show_is_found():
     assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOWN)
 def test_what_the_pages_show_keeps_the_contracts(tmp_path, capsys, name):
     file = tmp_path / "shown_plugin.py"

@@ -247,6 +247,7 @@ MEMORY, ENVIRONMENT = str(EXAMPLES / "memory_plugin.py"), str(EXAMPLES / "enviro
 ALL_PLUGINS = [str(EXAMPLES / name) for name in FILES if name.endswith("_plugin.py")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registries_as_before")
 @pytest.mark.parametrize("plugin", ALL_PLUGINS, ids=lambda p: Path(p).stem)
 def test_every_plugin_keeps_the_contracts(plugin, capsys):

@@ -58,6 +58,7 @@ def config(tmp_path, file, name="r", **train):
     return config_factory("actor_critic", values)
 
 
+@pytest.mark.slow
 def test_only_a_fresh_run_needs_the_file(tmp_path, file, monkeypatch):
     _, stats = run(config(tmp_path, file))
     saved = read_checkpoint(stats.path).tensors("model.safetensors")

@@ -68,7 +68,7 @@ def rows(folder, name="run"):
 
 
 # ------------------------------------------------------------------------------------------- one seed
-@pytest.mark.parametrize("algo", ["actor_critic", "multitask", "bc"])
+@pytest.mark.parametrize("algo", ["actor_critic", pytest.param("multitask", marks=pytest.mark.slow), "bc"])
 def test_one_seed_gives_identical_metrics(algo, tmp_path):
     seeds = {"a": 0, "b": 0, "c": 1}
     for name, seed in seeds.items():

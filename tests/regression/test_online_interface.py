@@ -253,6 +253,7 @@ def test_the_corridor_plugin_explores_where_it_is_safe(tmp_path):
     run(config)
 
 
+@pytest.mark.slow
 def test_memory_and_disk_stay_flat_while_the_replay_turns_over():
     """A tenth of the soak in benchmarks/replay.py."""
     command = [sys.executable, "benchmarks/replay.py", "--transitions", "2e6", "--gb", "0.05", "--rounds", "20"]

@@ -7,9 +7,14 @@ from seqrl.scripts import train
 
 VARIANTS = {"cql.json, calibrated": ["algo.calibrate=true"], "bcq.json, gmm": ["algo.proposals=gmm"]}
 
+QUICK = ("bc.json", "tmaze_online.json", "td3_bc.json", "diffusion_policy.json")
+NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in (*template_names(), *VARIANTS)]
 
-@pytest.mark.parametrize("name", [*template_names(), *VARIANTS])
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_template_trains(name, tmp_path, monkeypatch):
+    if name.endswith("_images.json"):
+        pytest.importorskip("gym_pusht")
     monkeypatch.chdir(tmp_path)
     words = [word for setting in VARIANTS.get(name, ()) for word in ("--set", setting)]
     assert train.main(["--config", name.split(",")[0], "--debug", *words]) == 0

@@ -55,17 +55,29 @@ class GridworldSection(ConvolutionalSection):
     activation: ActivationName = Field("relu", description="Activation.")
 
 
-@IMAGE_CORES.register_section("resnet18")
-class ResNet18Section(ConvolutionalSection):
-    """ResNet-18 (He et al., 2016): with group norms from scratch, with frozen batch norms from a file."""
+class ResNetSection(ConvolutionalSection):
+    """What the residual networks share (He et al., 2016)."""
 
-    type: Literal["resnet18"] = "resnet18"
     weights: str | None = Field(
         None, min_length=1, description="Local .safetensors or .pth with torchvision's names; null is from scratch."
     )
     pool: Literal["flatten", "spatial_softmax", "mean"] = Field(
         "spatial_softmax", description="All pixels, the positions of keypoints, or channel means of the last map."
     )
+
+
+@IMAGE_CORES.register_section("resnet18")
+class ResNet18Section(ResNetSection):
+    """ResNet-18: with group norms from scratch, with frozen batch norms from a file."""
+
+    type: Literal["resnet18"] = "resnet18"
+
+
+@IMAGE_CORES.register_section("resnet50")
+class ResNet50Section(ResNetSection):
+    """ResNet-50: with group norms from scratch, with frozen batch norms from a file."""
+
+    type: Literal["resnet50"] = "resnet50"
 
 
 class RandomizerSection(Section):
@@ -90,6 +102,7 @@ class CropSection(RandomizerSection):
     type: Literal["crop"] = "crop"
     height: PositiveInt = Field(description="Height of the part, in pixels.")
     width: PositiveInt = Field(description="Width of the part, in pixels.")
+    num_crops: PositiveInt = Field(1, description="Parts in training; what the core makes of them is averaged.")
 
 
 @IMAGE_RANDOMIZERS.register_section("color")

@@ -39,6 +39,9 @@ class ImageSection(Section):
     scale: Literal["pixels", "none"] = Field(
         "pixels", description="Scale uint8 (0 to 255) or floats in [0, 1] to [-1, 1], or read the numbers as they are."
     )
+    film: str | None = Field(
+        None, description="Entry, such as a task or an instruction, that scales and shifts the core's feature maps."
+    )
     d_output: PositiveInt = Field(256, description="Width of the entry's share.")
 
 

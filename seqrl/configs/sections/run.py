@@ -10,7 +10,7 @@ import seqrl.configs.sections.relabel  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.exploration import EpsilonGreedySection
 from seqrl.configs.sections.rendering import RenderingSection
-from seqrl.configs.sections.timestep_encoders import MLPTimestepEncoderSection
+from seqrl.configs.sections.timestep_encoders import AutoTimestepEncoderSection
 from seqrl.core.registry import EXPLORATIONS, LOGGERS, METRICS, RELABELERS, TIMESTEP_ENCODERS
 
 
@@ -316,7 +316,7 @@ class ObservationSection(Section):
         0.0, ge=0.0, lt=1.0, description="Share of training windows in which the previous action and reward are hidden."
     )
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(
-        MLPTimestepEncoderSection(), description="From what is seen at one step to one vector."
+        AutoTimestepEncoderSection(), description="From what is seen at one step to one vector."
     )
 
 

@@ -18,12 +18,10 @@ from seqrl.configs.sections.normed import NormedSection
 from seqrl.core.registry import IMAGE_CORES, IMAGE_RANDOMIZERS, MODALITIES, TIMESTEP_ENCODERS
 
 
-@TIMESTEP_ENCODERS.register_section("mlp")
-class MLPTimestepEncoderSection(NormedSection):
-    """Flattens every observation entry, adds previous action and reward, and applies an MLP."""
+class FlatSection(NormedSection):
+    """What encoders share that end in an MLP over everything."""
 
     normed = ("d_output",)
-    type: Literal["mlp"] = "mlp"
     num_layers: NonNegativeInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(512, description="Width of the hidden layers.")
     d_output: PositiveInt = Field(256, description="Width of the embedding.")
@@ -34,6 +32,20 @@ class MLPTimestepEncoderSection(NormedSection):
         None, description="Observation entries to read, of those in observation.keys; null reads all."
     )
     auto_scale: bool = Field(False, description="Raise d_hidden to the width of the inputs, at most 2048.")
+
+
+@TIMESTEP_ENCODERS.register_section("mlp")
+class MLPTimestepEncoderSection(FlatSection):
+    """Flattens every observation entry, adds previous action and reward, and applies an MLP."""
+
+    type: Literal["mlp"] = "mlp"
+
+
+@TIMESTEP_ENCODERS.register_section("auto")
+class AutoTimestepEncoderSection(FlatSection):
+    """Is ``mlp`` where nothing is an image, and else ``multimodal``, with a small CNN for each image."""
+
+    type: Literal["auto"] = "auto"
 
 
 @TIMESTEP_ENCODERS.register_section("cnn")

@@ -25,6 +25,7 @@ _ENTRY_POINTS = {
 }
 
 _EXPERTS = {
+    "gym_pusht/PushT-v0": "seqrl.envs.suites.pusht_expert:PushTExpert",
     "seqrl/Fork-v0": "seqrl.envs.builtin.fork:ForkDemonstrator",
     "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_expert:MazeExpert",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecallExpert",

@@ -1,4 +1,4 @@
-"""Environments of other packages by their own ids: POPGym and MiniGrid (with BabyAI), and those of plug-ins.
+"""Environments of other packages by their own ids: POPGym, MiniGrid (with BabyAI) and PushT, and those of plug-ins.
 
 A plug-in files a :class:`Suite` under a name; its package is imported when one of its ids is first asked for.
 """
@@ -40,6 +40,7 @@ SUITES.register("popgym")(Suite(("popgym-",), "seqrl.envs.suites.popgym:make", "
 SUITES.register("minigrid")(
     Suite(("MiniGrid-", "BabyAI-"), "seqrl.envs.suites.minigrid:make", "pip install 'seqrl[minigrid]'")
 )
+SUITES.register("gym_pusht")(Suite(("gym_pusht/",), "seqrl.envs.suites.pusht:make", "pip install 'seqrl[pusht]'"))
 
 
 def suite_maker(env_id: str) -> Maker | None:

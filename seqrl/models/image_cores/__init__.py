@@ -3,7 +3,7 @@
 from seqrl.models.image_cores.base import ConvolutionalCore, ImageCore, Window, build_image_core, smallest_input
 from seqrl.models.image_cores.convolutions import DrQCore, GridworldCore, ImpalaCore, NatureCore
 from seqrl.models.image_cores.local_weights import skip_local_weights
-from seqrl.models.image_cores.resnet import ResNet18Core
+from seqrl.models.image_cores.resnet import ResNet18Core, ResNet50Core
 
 __all__ = [
     "ConvolutionalCore",
@@ -13,6 +13,7 @@ __all__ = [
     "ImpalaCore",
     "NatureCore",
     "ResNet18Core",
+    "ResNet50Core",
     "Window",
     "build_image_core",
     "skip_local_weights",

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -55,12 +56,22 @@ class ImageCore(nn.Module, ABC):
         self.shape = shape
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
-        """Return flat features of images whose values are in [-1, 1]."""
+    def forward(
+        self, x: Float[Tensor, "N C H W"], condition: Float[Tensor, "N D"] | None = None
+    ) -> Float[Tensor, "N F"]:
+        """Return flat features of images whose values are in [-1, 1].
+
+        ``condition`` is given only if the core can be conditioned (:class:`ConvolutionalCore`).
+        """
 
 
 class ConvolutionalCore(ImageCore):
     """Layers that keep the image's layout, then a pooling. A subclass writes ``features``.
+
+    After :meth:`condition_on`, feature maps are scaled and shifted by a linear function of a vector (FiLM): the last
+    map, or those of ``map_channels`` if a subclass writes ``modulated_features``.
+
+    Source: Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer (arXiv 1709.07871).
 
     Args:
         shape: Channels, height and width of the images.
@@ -89,15 +100,39 @@ class ConvolutionalCore(ImageCore):
         _check_size(type(self), windows, shape, pool)
         height, width = (output_size(windows, size) for size in shape[1:])
         self.pool, self.d_output = make_pool(pool, (num_channels, height, width), num_keypoints)
+        self.map_channels: tuple[int, ...] = (num_channels,)
+        self.film: nn.ModuleList | None = None
 
     @abstractmethod
     def features(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N K h w"]:
         """Return the feature map."""
 
-    def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
-        """Return the pooled features."""
-        y: Tensor = self.pool(self.features(x))
+    def modulated_features(self, x: Float[Tensor, "N C H W"], films: Sequence[Tensor]) -> Float[Tensor, "N K h w"]:
+        """Return the feature map, scaled and shifted by the last of ``films``, ``(N, 2 K)``."""
+        return modulated(self.features(x), films[-1])
+
+    def condition_on(self, d_condition: int) -> None:
+        """Let a vector of width ``d_condition`` scale and shift the feature maps; it changes nothing at first."""
+        self.film = nn.ModuleList(nn.Linear(d_condition, 2 * channels) for channels in self.map_channels)
+        for layer in self.film:
+            nn.init.zeros_(layer.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def forward(
+        self, x: Float[Tensor, "N C H W"], condition: Float[Tensor, "N D"] | None = None
+    ) -> Float[Tensor, "N F"]:
+        """Return the pooled features; ``condition`` is what :meth:`condition_on` announced."""
+        if self.film is None or condition is None:
+            y: Tensor = self.pool(self.features(x))
+        else:
+            y = self.pool(self.modulated_features(x, [layer(condition) for layer in self.film]))
         return y
+
+
+def modulated(x: Float[Tensor, "N K h w"], film: Float[Tensor, "N K2"]) -> Float[Tensor, "N K h w"]:
+    """Return ``(1 + scale) x + shift``, with a scale and a shift for each channel."""
+    scale, shift = film.unsqueeze(-1).unsqueeze(-1).chunk(2, dim=1)
+    return torch.addcmul(shift, x, 1.0 + scale)
 
 
 def _check_size(cls: type, windows: tuple[Window, ...], shape: tuple[int, int, int], pool: str) -> None:

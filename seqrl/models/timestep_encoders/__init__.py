@@ -1,5 +1,6 @@
 """Timestep encoders: from what is seen at one step to one vector."""
 
+from seqrl.models.timestep_encoders.auto import auto_encoder
 from seqrl.models.timestep_encoders.base import (
     SECTION_KEY,
     TimestepEncoder,
@@ -34,6 +35,7 @@ __all__ = [
     "TimestepEncoder",
     "TokensModality",
     "VectorModality",
+    "auto_encoder",
     "build_timestep_encoder",
     "flat_entry",
     "flat_width",

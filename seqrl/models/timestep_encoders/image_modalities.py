@@ -24,6 +24,7 @@ class ImageModality(Modality):
         randomizers: Image randomizers and their options, in their order; at work in training only.
         channels: Which axis holds the channels; ``auto`` takes the one that is smaller than the two others.
         scale: ``pixels`` (uint8, or floats in [0, 1]), or ``none`` for numbers that are read as they are.
+        film: Name of the entry whose embedding scales and shifts the core's feature maps.
         d_output: Width of the output.
 
     Raises:
@@ -39,12 +40,13 @@ class ImageModality(Modality):
         randomizers: Sequence[Choice] = (),
         channels: Channels = "auto",
         scale: Scale = "pixels",
+        film: str | None = None,
         d_output: int = 256,
     ) -> None:
         super().__init__(name, spec)
         if not is_image(spec):
             raise self.problem("type", "is no image, which has three axes, or two of uint8; use 'vector'")
-        self.d_output = d_output
+        self.d_output, self.film = d_output, film
         self.reader = ImageReader(
             spec,
             self.key,
@@ -55,9 +57,15 @@ class ImageModality(Modality):
             d_output=d_output,
         )
 
-    def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
-        """Return the embeddings."""
-        y: Tensor = self.reader(x)
+    def condition_on(self, d_condition: int) -> None:
+        """Let an embedding of this width scale and shift the core's feature maps."""
+        self.reader.condition_on(d_condition)
+
+    def forward(
+        self, x: Shaped[Tensor, "B L *shape"], condition: Float[Tensor, "B L C"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Return the embeddings; ``condition`` is the embedding of the entry ``film``."""
+        y: Tensor = self.reader(x, condition)
         return y
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import Choice
 from seqrl.core.spaces import ObsSpec
-from seqrl.models.image_cores import build_image_core
+from seqrl.models.image_cores import ConvolutionalCore, build_image_core
 from seqrl.models.image_randomizers import build_randomizers
 
 Channels = Literal["auto", "first", "last"]
@@ -88,18 +88,37 @@ class ImageReader(nn.Module):
         except ConfigError as error:
             raise ConfigError(f"{key}.core: {error}") from error
         self.linear = nn.Linear(self.core.d_output, d_output)
+        self.key = key
 
-    def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
-        """Return one vector per image."""
+    def condition_on(self, d_condition: int) -> None:
+        """Let a vector of width ``d_condition`` scale and shift the core's feature maps.
+
+        Raises:
+            ConfigError: If the core has none.
+        """
+        if not isinstance(self.core, ConvolutionalCore):
+            raise ConfigError(f"{self.key}.film: the core {type(self.core).__name__} has no feature maps to modulate")
+        self.core.condition_on(d_condition)
+
+    def forward(
+        self, x: Shaped[Tensor, "B L *shape"], condition: Float[Tensor, "B L C"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Return one vector per image, the mean over all crops where there are several."""
         if x.dim() == 4:
             x = x.unsqueeze(2)
         elif self.channels == "last":
             x = x.movedim(-1, 2)
-        y: Tensor = self.linear(self.core(self._numbers(x).flatten(0, 1))).unflatten(0, x.shape[:2])
-        return y
+        numbers = self._numbers(x)
+        num_views = len(numbers) // len(x)
+        if condition is not None:
+            condition = condition.repeat_interleave(num_views, dim=0).flatten(0, 1)
+        flat = numbers.flatten(0, 1)
+        features = self.core(flat) if condition is None else self.core(flat, condition)
+        y: Tensor = self.linear(features).unflatten(0, numbers.shape[:2])
+        return y if num_views == 1 else y.unflatten(0, (len(x), num_views)).mean(dim=1)
 
     def _numbers(self, x: Tensor) -> Tensor:
-        """Return what the core reads, ``(B, L, C, H, W)`` float32."""
+        """Return what the core reads, ``(B V, L, C, H, W)`` float32 with V views of each window, one after another."""
         if self.scale == "none":
             return x.float()
         numbers = x.to(torch.float32, copy=True)

@@ -32,9 +32,12 @@ class Modality(nn.Module, ABC):
     Attributes:
         d_output: Width of the output.
         key: Where a run file sets the options, for messages.
+        film: Entry on whose embedding this one depends; None depends on its own alone. It is given as a second
+            argument, and its width to ``condition_on``.
     """
 
     d_output: int
+    film: str | None = None
 
     def __init__(self, name: str, spec: ObsSpec) -> None:
         super().__init__()

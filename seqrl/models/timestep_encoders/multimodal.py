@@ -19,13 +19,16 @@ from seqrl.models.timestep_encoders.images import channel_axis
 from seqrl.models.timestep_encoders.modalities import Modality
 from seqrl.models.two_hot import symlog
 
+SMALLEST_NATURE, SMALLEST_IMAGE = 36, 15
+"""Height and width, in pixels, from which on an image is read by the core ``nature``; by ``drq``. Below it is flat."""
+
 
 @TIMESTEP_ENCODERS.register("multimodal")
 class MultimodalTimestepEncoder(TimestepEncoder):
     """``norm(MLP([modality(entry) for all entries by name, symlog(side input)]))``.
 
-    An entry that ``modalities`` does not name is an ``image`` if it has three axes of uint8, or of floats with an axis
-    for the channels, and a ``vector`` otherwise.
+    An entry that ``modalities`` does not name is an ``image`` if it looks like one, and a ``vector`` otherwise
+    (:func:`default_choice`).
 
     Args:
         obs: Name -> spec of the observation entries.
@@ -39,7 +42,8 @@ class MultimodalTimestepEncoder(TimestepEncoder):
         norm: Of the output.
 
     Raises:
-        ConfigError: If ``modalities`` names no observation, or a modality does not fit its entry.
+        ConfigError: If ``modalities`` names no observation, a modality does not fit its entry, or one depends on an
+            entry that depends on another.
     """
 
     def __init__(
@@ -57,8 +61,9 @@ class MultimodalTimestepEncoder(TimestepEncoder):
     ) -> None:
         super().__init__(obs, d_action, d_reward)
         check_names(f"{SECTION_KEY}.modalities", modalities, self.obs)
-        chosen = {name: modalities.get(name, _auto(spec)) for name, spec in self.obs.items()}
+        chosen = {name: modalities.get(name, default_choice(spec)) for name, spec in self.obs.items()}
         self.modalities = nn.ModuleList(build_modality(*chosen[name], name, spec) for name, spec in self.obs.items())
+        self._condition()
         d_input = sum(modality.d_output for modality in self._named().values()) + self.d_side
         if d_input == 0:
             raise ConfigError(f"{SECTION_KEY}.type: 'multimodal' has no observation entry to read")
@@ -68,7 +73,7 @@ class MultimodalTimestepEncoder(TimestepEncoder):
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""
-        parts = [modality(inputs.obs[name]) for name, modality in self._named().items()]
+        parts = list(self._embedded(inputs).values())
         if self.d_side:
             side = symlog(self.side(inputs))
             parts.append(side.to(parts[0].dtype) if parts else side)
@@ -89,6 +94,28 @@ class MultimodalTimestepEncoder(TimestepEncoder):
             prefix = f"{index}/"
             modality.update({key[len(prefix) :]: value for key, value in stats.items() if key.startswith(prefix)})
 
+    def _embedded(self, inputs: SeqInputs) -> dict[str, Tensor]:
+        """Return the embedding of each entry; those on which others depend come first."""
+        found: dict[str, Tensor] = {}
+        for name, modality in sorted(self._named().items(), key=lambda item: item[1].film is not None):
+            seen = inputs.obs[name]
+            found[name] = modality(seen) if modality.film is None else modality(seen, found[modality.film])
+        return {name: found[name] for name in self.obs}
+
+    def _condition(self) -> None:
+        """Tell the modalities that depend on another one how wide it is."""
+        named = self._named()
+        for modality in named.values():
+            if (other := modality.film) is None:
+                continue
+            check_names(f"{modality.key}.film", [other], self.obs)
+            if named[other].film is not None:
+                raise ConfigError(
+                    f"{modality.key}.film: {other!r} depends on another entry itself, and must not: name one that is "
+                    "read alone"
+                )
+            modality.condition_on(named[other].d_output)  # type: ignore[operator]
+
     def _named(self) -> dict[str, Modality]:
         return dict(zip(self.obs, self.modalities, strict=True))  # type: ignore[arg-type]
 
@@ -99,9 +126,14 @@ def build_modality(kind: str, options: Mapping[str, object], name: str, spec: Ob
     return modality
 
 
-def _auto(spec: ObsSpec) -> Choice:
-    """Return the modality of an entry that the user has not named."""
+def default_choice(spec: ObsSpec) -> Choice:
+    """Return the modality of an entry that the user has not named: ``image`` with a core for its size, or ``vector``.
+
+    An image has three axes of uint8, or of floats with an axis for the channels, and at least 15 x 15 pixels.
+    """
     is_picture = spec.nvec is None and len(spec.shape) == 3
     if is_picture and (spec.dtype == "uint8" or (spec.dtype.startswith("float") and channel_axis(spec.shape))):
-        return "image", {}
+        size = sorted(spec.shape)[1]
+        if size >= SMALLEST_IMAGE:
+            return "image", {"core": ("nature" if size >= SMALLEST_NATURE else "drq", {})}
     return "vector", {}

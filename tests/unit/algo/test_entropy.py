@@ -139,6 +139,7 @@ def test_padding_and_edits_of_the_actor_mask_do_not_move_the_temperature():
     assert metrics["loss/actor_online"] == 0.0
 
 
+@pytest.mark.slow
 def test_entropy_stays_near_its_target():
     entropies = {}
     for target in (0.2, 1.0):

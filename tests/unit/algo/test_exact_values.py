@@ -110,7 +110,8 @@ def test_classified_values_of_a_chain_that_ends(space, label):
     assert_values(q, chain_values(loop=False))
 
 
-@pytest.mark.parametrize("value_space", ["symlog", pytest.param("return", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("value_space", ["symlog", "return"])
 def test_classified_values_are_bootstrapped_through_a_time_limit(value_space):
     """The same batch but for the termination: rewards go round for ever."""
     space = SPACES["two"]
@@ -120,7 +121,7 @@ def test_classified_values_are_bootstrapped_through_a_time_limit(value_space):
     assert_values(q, chain_values(loop=True))
 
 
-@pytest.mark.parametrize("agent", ["actor_critic", "multitask"])
+@pytest.mark.parametrize("agent", [pytest.param("actor_critic", marks=pytest.mark.slow), "multitask"])
 def test_optimal_values_where_actions_choose_the_next_state(agent):
     """Discounts differ in the better first action; each has its own greedy policy, so V is the larger Q."""
     batch, exact_q, exact_v = fork()
@@ -130,6 +131,7 @@ def test_optimal_values_where_actions_choose_the_next_state(agent):
     assert_values(v, exact_v)
 
 
+@pytest.mark.slow
 def test_optimal_values_of_continuous_actions():
     """Within 3 %: the greedy action lies between those of the data, and the policy keeps some spread."""
     batch, exact_q, exact_v = slope()

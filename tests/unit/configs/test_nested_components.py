@@ -69,7 +69,7 @@ def test_options_are_choices():
         "core": ("impala", ImpalaSection(block_channels=[8]).options()),
         "randomizers": [
             ("shift", {"pad": 2, "share": 0.75}),
-            ("crop", {"height": 60, "width": 60, "share": 1.0}),
+            ("crop", {"height": 60, "width": 60, "num_crops": 1, "share": 1.0}),
             ("shift", {"pad": 4, "share": 0.75}),
         ],
     }

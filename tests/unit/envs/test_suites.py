@@ -9,23 +9,25 @@ import pytest
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import flatten_obs, obs_specs
-from seqrl.envs import make_batched_env
+from seqrl.envs import make_batched_env, make_expert
 from seqrl.envs.make import env_maker, make_env
 from seqrl.envs.suites import SUITES, Suite
 
 needs_popgym = pytest.mark.skipif(importlib.util.find_spec("popgym") is None, reason="popgym is not installed")
+needs_pusht = pytest.mark.skipif(importlib.util.find_spec("gym_pusht") is None, reason="gym-pusht is not installed")
 needs_minigrid = pytest.mark.skipif(importlib.util.find_spec("minigrid") is None, reason="minigrid is not installed")
 
 
 @pytest.mark.parametrize(
-    ("env_id", "name"), [("popgym-RepeatFirstEasy-v0", "popgym"), ("BabyAI-GoToObj-v0", "minigrid")]
+    ("env_id", "name"),
+    [("popgym-RepeatFirstEasy-v0", "popgym"), ("BabyAI-GoToObj-v0", "minigrid"), ("gym_pusht/PushT-v0", "gym_pusht")],
 )
 def test_a_missing_package_is_named_with_its_extra(env_id, name, monkeypatch):
     def missing(module):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("seqrl.envs.suites.import_module", missing)
-    with pytest.raises(EnvError, match=rf"{name} is not installed: pip install 'seqrl\[{name}\]'"):
+    with pytest.raises(EnvError, match=rf"{name} is not installed: pip install 'seqrl\[{name.removeprefix('gym_')}\]'"):
         make_env(env_id)
 
 
@@ -177,3 +179,35 @@ def test_success_is_told_at_the_end():
     *_, terminated, _, info = env.step(2)
     assert terminated
     assert info["success"] is True
+
+
+# ------------------------------------------------------------------------------------------------ PushT
+@needs_pusht
+def test_pusht_is_solved_by_its_demonstrator_and_tells_the_coverage():
+    env = make_env("gym_pusht/PushT-v0")
+    expert = make_expert("gym_pusht/PushT-v0")
+    obs, _ = env.reset(seed=3)
+    for _ in range(199):
+        obs, reward, terminated, truncated, info = env.step(expert(obs))
+        assert terminated or truncated or "log/coverage" not in info
+        if terminated or truncated:
+            break
+    assert terminated
+    assert info["is_success"]
+    assert info["log/coverage"] > 0.95
+    assert reward == 1.0
+
+
+@needs_pusht
+def test_pusht_shows_the_state_beside_images_if_asked():
+    plain, seen = (
+        make_env("gym_pusht/PushT-v0", {"obs_type": kind, "with_state": True})
+        for kind in ("pixels_agent_pos", "pixels")
+    )
+    obs, _ = plain.reset(seed=0)
+    assert {k: v.shape for k, v in obs.items()} == {"pixels": (96, 96, 3), "agent_pos": (2,), "state": (5,)}
+    assert plain.observation_space.contains(obs)
+    assert set(seen.reset(seed=0)[0]) == {"pixels", "state"}
+    alone, _ = make_env("gym_pusht/PushT-v0").reset(seed=0)
+    np.testing.assert_array_equal(obs["state"], alone)
+    np.testing.assert_array_equal(make_expert("gym_pusht/PushT-v0")(obs), make_expert("gym_pusht/PushT-v0")(alone))

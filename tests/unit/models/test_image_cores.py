@@ -66,7 +66,7 @@ def test_shapes_of_any_aspect_ratio(name, pool, extra):
     core = build(name, shape, pool=pool, num_keypoints=5)
     x = images(2, *shape)
     height, width = (output_size(core.windows, n) for n in shape[1:])
-    channels = {"drq": 32, "impala": 32, "resnet18": 512}.get(name, 64)
+    channels = {"drq": 32, "impala": 32, "resnet18": 512, "resnet50": 2048}.get(name, 64)
     assert core.features(x).shape == (2, channels, height, width)
     assert core.d_output == {"flatten": channels * height * width, "mean": channels, "spatial_softmax": 10}[pool]
     assert core(x).shape == (2, core.d_output)
@@ -93,7 +93,7 @@ def test_the_message_names_what_else_would_do(monkeypatch):
     assert str(caught.value) == (
         "image core 'nature' with pool 'flatten' needs images of at least 36 x 36, got 32 x 40; "
         "drq takes 15 x 15 and larger, gridworld takes 4 x 4 and larger, impala takes any size, "
-        "resnet18 takes 33 x 33 and larger"
+        "resnet18 takes 33 x 33 and larger, resnet50 takes 33 x 33 and larger"
     )
     with pytest.raises(ConfigError, match=r"at least 33 x 33, got 32 x 32; .*'flatten' or 'mean' takes any size"):
         build("resnet18", (3, 32, 32))
@@ -216,6 +216,7 @@ def test_known_sizes():
     assert (impala.d_output, num_weights(impala)) == (9 * 12 * 32, 97_600)
     assert build("impala", (3, 64, 64), block_channels=[8, 20]).d_output == 16 * 16 * 20
     assert num_weights(build("resnet18", (3, 64, 64), pool="mean")) == 11_689_512 - 1000 * 513  # less the last layer
+    assert num_weights(build("resnet50", (3, 64, 64), pool="mean")) == 25_557_032 - 1000 * 2049
 
 
 @pytest.mark.parametrize("use_group_norm", [True, False])
@@ -257,6 +258,18 @@ def torchvision_names():
             if stage > 1 and block == 0:
                 names += [f"{prefix}.downsample.0.weight", *(f"{prefix}.downsample.1.{n}" for n in norm)]
     return names
+
+
+def test_a_resnet50_has_torchvisions_names():
+    with skip_local_weights():
+        own = build("resnet50", (3, 8, 8), weights="none.pth", pool="mean").state_dict()
+    blocks = [(stage, block) for stage, num in enumerate((3, 4, 6, 3), start=1) for block in range(num)]
+    convs = {f"layer{s}.{b}.conv{i}.weight" for s, b in blocks for i in (1, 2, 3)}
+    shortcuts = {f"layer{s}.0.downsample.0.weight" for s in (1, 2, 3, 4)}
+    assert {k for k, v in own.items() if v.dim() == 4} == {"conv1.weight", *convs, *shortcuts}
+    assert own["layer3.2.conv2.weight"].shape == (256, 256, 3, 3)
+    assert own["layer4.0.downsample.0.weight"].shape == (2048, 1024, 1, 1)
+    assert own["layer1.0.bn3.running_var"].shape == (256,)
 
 
 @pytest.fixture(scope="module")

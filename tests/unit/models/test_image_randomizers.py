@@ -129,6 +129,16 @@ def test_crop_is_a_cut_from_anywhere():
     assert {tuple(o) for o in offsets} == {(i, j) for i in range(3) for j in range(4)}
 
 
+def test_several_crops_follow_one_another_and_evaluation_takes_the_centre():
+    x = videos(40, 2)
+    crop = build("crop", height=8, width=10, num_crops=3)
+    views = draw(crop, x)
+    assert views.shape == (120, 2, *x.shape[2:3], 8, 10)
+    offsets = places(views.numpy(), x.repeat_interleave(3, dim=0).numpy()).reshape(40, 3, 2)
+    assert (offsets[:, 0] != offsets[:, 1]).any()
+    assert torch.equal(crop.eval()(x), build("crop", height=8, width=10).eval()(x))
+
+
 def test_crop_of_the_whole_image_is_the_identity():
     x = videos(3)
     assert torch.equal(draw(build("crop", height=10, width=13), x), x)

@@ -210,7 +210,8 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's account of memory")
 @pytest.mark.parametrize(("rows", "length", "layers", "megabytes"), [
-    (1, 4096, 1, 600),  # one state per step would take 1.6 GB: 134 MB for each of a dozen tensors
+    # one state per step would take 1.6 GB: 134 MB for each of a dozen tensors
+    pytest.param(1, 4096, 1, 600, marks=pytest.mark.slow),
     pytest.param(4, 8192, 3, 8000, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_memory_grows_by_little_per_step(rows, length, layers, megabytes):

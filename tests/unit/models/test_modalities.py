@@ -201,3 +201,18 @@ def test_mistakes(cls, spec, options, expected):
     with pytest.raises(ConfigError, match=expected) as caught:
         cls("e", spec, **options)
     assert str(caught.value).startswith("observation.timestep_encoder.modalities.e.")
+
+
+def test_several_crops_are_read_one_by_one_and_averaged():
+    torch.manual_seed(0)
+    options = {"core": ("drq", {}), "d_output": 5}
+    crop = {"height": 16, "width": 16}
+    image = ImageModality("x", ObsSpec((3, 20, 20)), randomizers=[("crop", {**crop, "num_crops": 4})], **options)
+    x = torch.rand(2, 3, 3, 20, 20)
+    torch.manual_seed(1)
+    averaged = image(x)
+    torch.manual_seed(1)
+    views = image.reader.randomizers(x)
+    expected = image.reader.linear(image.reader.core(2 * views.flatten(0, 1) - 1)).reshape(2, 4, 3, 5).mean(1)
+    torch.testing.assert_close(averaged, expected)
+    assert image.eval()(x).shape == (2, 3, 5)

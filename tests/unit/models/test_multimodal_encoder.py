@@ -51,6 +51,8 @@ def test_fusion_formula():
     [
         (ObsSpec((40, 40, 3), "uint8"), "ImageModality"),
         (ObsSpec((3, 40, 40)), "ImageModality"),
+        (ObsSpec((20, 16, 3), "uint8"), "ImageModality"),
+        (ObsSpec((7, 7, 3), "uint8"), "VectorModality"),
         (ObsSpec((5, 5, 5)), "VectorModality"),
         (ObsSpec((4, 4, 3), "int64"), "VectorModality"),
         (ObsSpec((2, 2, 1), "int64", (3,) * 4), "VectorModality"),
@@ -88,7 +90,7 @@ def test_statistics_reach_their_own_modality():
         ({}, {}, r"type: 'multimodal' has no observation entry to read"),
         (
             {"grid": ObsSpec((7, 7, 3), "uint8")},
-            {},
+            {"grid": ("image", {})},
             r"modalities.grid.core: .*at least 36 x 36, got 7 x 7; .*gridworld",
         ),
     ],
@@ -111,3 +113,43 @@ def test_two_cameras_and_a_mask():
     inputs = make_inputs({"left": one, "right": one.movedim(-1, 2), "action_mask": mask})
     assert encoder(inputs).shape == (B, L, 256)
     assert encoder.mlp[0].in_features == 64 + 6 + 6 + 1
+
+
+# ------------------------------------------------------------------------------------------------ FiLM
+SEEN = {"camera": ObsSpec((3, 16, 16)), "task": ObsSpec((), "int64", (4,))}
+
+
+def filmed(core="drq", film="task"):
+    torch.manual_seed(0)
+    image = {"core": (core, {"pool": "mean"}), "film": film, "d_output": 8}
+    return MultimodalTimestepEncoder(SEEN, 0, 0, modalities={"camera": ("image", image)}, d_hidden=16, d_output=8)
+
+
+@pytest.mark.parametrize("core", ["drq", "resnet18"])
+def test_a_condition_scales_and_shifts_the_maps_of_an_image(core):
+    """At first it changes nothing; then each channel of a map becomes (1 + scale) x + shift."""
+    encoder = filmed(core)
+    reader, task = encoder.modalities[0].reader, encoder.modalities[1]
+    camera, tasks = torch.rand(B, L, 3, 16, 16), torch.randint(0, 4, (B, L))
+    embedded = task(tasks)
+    torch.testing.assert_close(reader(camera, embedded), reader(camera))
+    last = reader.core.film[-1]
+    torch.nn.init.normal_(last.weight)
+    torch.nn.init.normal_(last.bias)
+    scale, shift = last(embedded.flatten(0, 1)).chunk(2, dim=-1)
+    pooled = reader.core(2 * camera.flatten(0, 1) - 1)  # the mean over positions
+    expected = reader.linear((1 + scale) * pooled + shift).unflatten(0, (B, L))
+    torch.testing.assert_close(reader(camera, embedded), expected, rtol=1e-4, atol=1e-4)
+    inputs = make_inputs({"camera": camera, "task": tasks})
+    others = make_inputs({"camera": camera, "task": (tasks + 1) % 4})
+    only_film = encoder.modalities[0]
+    assert not torch.allclose(only_film(camera, task(inputs.obs["task"])), only_film(camera, task(others.obs["task"])))
+    encoder(inputs).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in reader.core.film.parameters())
+
+
+def test_film_names_an_entry_that_is_read_alone():
+    with pytest.raises(ConfigError, match=r"modalities.camera.film: unknown observation 'tusk'; did you mean 'task'"):
+        filmed(film="tusk")
+    with pytest.raises(ConfigError, match=r"modalities.camera.film: 'camera' depends on another entry itself"):
+        filmed(film="camera")

@@ -192,3 +192,28 @@ def test_width_follows_the_inputs(d_hidden, width, expected):
     assert [m.out_features for m in encoder.mlp if hasattr(m, "out_features")] == [expected, 8]
     fixed = MLPTimestepEncoder(specs, 0, 0, d_hidden=d_hidden, d_output=8, num_layers=1)
     assert fixed.mlp[0].out_features == d_hidden
+
+
+# ------------------------------------------------------------------------------------------------ auto
+def test_auto_is_an_mlp_where_nothing_is_an_image():
+    options = {"num_layers": 1, "d_hidden": 8, "d_output": 6, "auto_scale": True, "obs_keys": ["room", "image"]}
+    torch.manual_seed(0)
+    auto = build_timestep_encoder("auto", options, SPECS, A, 1)
+    torch.manual_seed(0)
+    mlp = build_timestep_encoder("mlp", options, SPECS, A, 1)
+    assert type(auto) is MLPTimestepEncoder
+    assert torch.equal(auto(_inputs()), mlp(_inputs()))
+
+
+@pytest.mark.parametrize(("size", "core"), [(96, "NatureCore"), (36, "NatureCore"), (20, "DrQCore")])
+def test_auto_reads_images_by_convolutions(size, core):
+    specs = {"camera": ObsSpec((size, size, 3), "uint8"), "body": ObsSpec((6,)), "grid": ObsSpec((7, 7, 3), "uint8")}
+    auto = build_timestep_encoder("auto", {"d_output": 6, "normalize_inputs": False}, specs, 0, 0)
+    kinds = {m.name: type(m).__name__ for m in auto.modalities}
+    assert kinds == {"body": "VectorModality", "camera": "ImageModality", "grid": "VectorModality"}
+    assert type(auto.modalities[1].reader.core).__name__ == core
+    assert auto.modalities[0].normalizer is None
+    only = build_timestep_encoder("auto", {"obs_keys": ["body"]}, specs, 0, 0)
+    assert type(only) is MLPTimestepEncoder
+    with pytest.raises(ConfigError, match="unknown observation 'boddy'; did you mean 'body'"):
+        build_timestep_encoder("auto", {"obs_keys": ["boddy"]}, specs, 0, 0)

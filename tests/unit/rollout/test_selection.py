@@ -89,6 +89,7 @@ LIKE = config_factory(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_right", [0.9, 0.2])
 def test_values_of_a_chain(tmp_path, share_right):
     store = store_of(tmp_path / "store", chain(np.random.default_rng(0), 300))
