@@ -39,6 +39,7 @@ MODALITY_CASES: dict[str, list[tuple[ObsSpec, dict[str, Any]]]] = {
         (ObsSpec((5,), "int64", (4,) * 5), {}),
         (ObsSpec((6,), "int32"), {"vocabulary": 90, "pad_token": 0}),
     ],
+    "text": [(ObsSpec((256,), "uint8"), {"d_vector": 8})],
     "goal": [(ObsSpec((3, 2)), {}), (ObsSpec((6,)), {"num_goals": 2, "normalize_inputs": False})],
 }
 """Entries and options that a modality is checked on; one that is not listed, at its defaults on what it can read."""

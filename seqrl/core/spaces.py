@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, EnvError
+from seqrl.core.text import TEXT_BYTES
 
 OBS_KEY = "obs"
 """Name of the only entry when the observation is not a dict."""
@@ -345,6 +346,8 @@ class ActionCodec:
 def infer_observation_space(obs: Mapping[str, Any]) -> spaces.Dict:
     """Return Boxes of the dtypes and shapes that recorded observations have, for data that does not bring a space.
 
+    Text is a Box of its bytes (:mod:`seqrl.core.text`).
+
     Args:
         obs: Name -> array, or what else has ``shape`` and ``dtype``; rows ``(T, ...)``.
     """
@@ -354,6 +357,8 @@ def infer_observation_space(obs: Mapping[str, Any]) -> spaces.Dict:
 def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
     if dtype == np.bool_:
         return spaces.Box(0, 1, shape, np.bool_)  # type: ignore[arg-type]
+    if dtype.kind in "OS":
+        return spaces.Box(0, 255, (*shape, TEXT_BYTES), np.uint8)
     if np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return spaces.Box(limits.min, limits.max, shape, dtype.type)

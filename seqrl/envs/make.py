@@ -13,6 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
+from seqrl.core.text import has_text, readable, readable_space
 from seqrl.envs.faults import RestartingMaker
 from seqrl.envs.suites import suite_maker
 from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
@@ -34,8 +35,8 @@ def make_env(
     """Return ``gymnasium.make(env_id, **kwargs)``, with plug-ins imported first (in a worker process they are not yet).
 
     Ids of known suites (:mod:`seqrl.envs.suites`) need no plug-in: their package is imported, and observations that
-    policies could not read are converted. ``max_episode_steps`` may be among the ``kwargs`` too. With
-    ``terminate_on_success`` an episode ends at its first success.
+    policies could not read are converted, as is text of any environment. ``max_episode_steps`` may be among the
+    ``kwargs`` too. With ``terminate_on_success`` an episode ends at its first success.
 
     Raises:
         EnvError: If the id is unknown, its package is missing, or it refuses the arguments.
@@ -50,10 +51,23 @@ def make_env(
     make = suite_maker(env_id) or gym.make
     try:
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
+        env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error
+
+
+class ReadableText(gym.ObservationWrapper[Any, Any, Any]):
+    """Observes each text as its bytes, ``(256,)`` uint8 (:mod:`seqrl.core.text`)."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = readable_space(env.observation_space)
+
+    def observation(self, observation: Any) -> Any:
+        """Encode the texts."""
+        return readable(self.env.observation_space, observation)
 
 
 class EndAtSuccess(gym.Wrapper[Any, Any, Any, Any]):

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -30,6 +31,13 @@ PLUGINS = {
     "reward_share": [DATA, 'train.metrics=[{"type": "reward_share"}]'],
     "csv": [DATA, 'experiment.logging.others=[{"type": "csv"}]'],
     "one_npz": ['train.data=[{"path": "one.npz"}]', "env.id=seqrl/TMazePassive-v0"],
+    "lengths": [
+        'train.data=[{"path": "told.hdf5"}]',
+        "env.id=null",
+        "env.kwargs={}",
+        "observation.timestep_encoder.type=multimodal",
+        'observation.timestep_encoder.modalities.say={"type": "text", "function": "lengths"}',
+    ],
     "rooms": ["train.data=[]", "env.id=rooms-small", "env.kwargs={}", *ONLINE],
 }
 """What a block registers -> how it is trained with."""
@@ -70,6 +78,10 @@ def test_a_block_that_registers_something_takes_gradient_steps(name, tmp_path, m
         actions=rng.integers(0, 4, 20),
         rewards=np.zeros(20, np.float32),
     )
+    with h5py.File("told.hdf5", "w") as file:
+        for k in range(10):
+            demo = file.create_group(f"data/demo_{k}")
+            demo["obs/say"], demo["actions"] = ["wait", "go left"], rng.integers(0, 2, 2)
     algo = ["--algo", "actor_critic"] if name == "rooms" else ["--config", "bc.json"]
     assert run(*algo, "--plugin", "plugin.py", "--name", "run", *settings(*QUICK, *PLUGINS[name])) == 0
     (state,) = Path("runs/run/checkpoints").glob("epoch_*/training_state/state.json")

@@ -100,6 +100,20 @@ class TokensSection(Section):
     d_output: PositiveInt = Field(64, description="Width of the entry's share.")
 
 
+@MODALITIES.register_section("text")
+class TextSection(Section):
+    """Text, by a fixed vector for each sentence: those of a table, or of a function."""
+
+    type: Literal["text"] = "text"
+    texts: list[str] = Field([], description="All sentences of the table; none asks the function.")
+    vectors: str | None = Field(
+        None, min_length=1, description="Local .npy file of the table: a row for each sentence, d_vector numbers wide."
+    )
+    function: str = Field("ngrams", description="Function of any sentence, by its registered name.")
+    d_vector: PositiveInt = Field(256, description="Width of the vectors.")
+    d_output: PositiveInt = Field(64, description="Width of the entry's share.")
+
+
 @MODALITIES.register_section("goal")
 class GoalSection(Section):
     """Goals to be reached in order."""

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import MASK_KEY, infer_action_space, infer_observation_space, space_from_json
 from seqrl.core.strict_json import parse_json
+from seqrl.core.text import TEXT_BYTES, encode_text
 from seqrl.core.types import Trajectory
 from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
@@ -165,12 +166,12 @@ def _masked_actions(demo: h5py.Group) -> int:
 
 
 def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
-    obs = {k: _numbers(v) for k, v in datasets(demo["obs"]).items()}
+    obs = {k: _observed(v) for k, v in datasets(demo["obs"]).items()}
     actions = _numbers(demo["actions"])
     steps = len(actions)
     rewards = _numbers(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
-    after = {k: _numbers(v) for k, v in datasets(demo["next_obs"]).items()} if _has(demo, "next_obs") else None
+    after = {k: _observed(v) for k, v in datasets(demo["next_obs"]).items()} if _has(demo, "next_obs") else None
     expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
     wrong = [f"{k} has {len(v)} rows" for k, v in expected.items() if len(v) != steps]
     if wrong or (after is not None and after.keys() != obs.keys()):
@@ -190,7 +191,7 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         start_step=int(_attribute(demo, "start_step", 0)),
         prev_action=_numbers(demo["prev_action"]) if _has(demo, "prev_action") else None,
         prev_reward=float(_attribute(demo, "prev_reward", 0.0)),
-        goal={k: _numbers(v) for k, v in datasets(demo["goal"]).items()} if _has(demo, "goal") else {},
+        goal={k: _observed(v) for k, v in datasets(demo["goal"]).items()} if _has(demo, "goal") else {},
         action_mask=_numbers(demo["action_mask"]) if _has(demo, "action_mask") else None,
     )
 
@@ -237,6 +238,16 @@ def _numbers(item: Any) -> np.ndarray:
         DataError: If it is something else, or the file is too small to hold it.
     """
     return _content(item, "biuf")
+
+
+def _observed(item: Any) -> np.ndarray:
+    """Return an entry of the observations: numbers as they are, and text as its bytes (:mod:`seqrl.core.text`).
+
+    Raises:
+        DataError: If it is something else, or the file is too small to hold it.
+    """
+    is_text = isinstance(item, h5py.Dataset) and h5py.check_string_dtype(item.dtype) is not None
+    return encode_text(_content(item, "OS")) if is_text else _numbers(item)
 
 
 def _content(item: Any, kinds: str) -> np.ndarray:
@@ -312,9 +323,13 @@ def _row_bytes(demo: h5py.Group) -> int:
     columns = [*datasets(demo["obs"]).values(), demo["actions"]]
     if "goal" in demo:
         columns += datasets(demo["goal"]).values()
-    total: int = _REWARD_AND_ENDS_BYTES + sum(column.dtype.itemsize * _width(column) for column in columns)
+    total: int = _REWARD_AND_ENDS_BYTES + sum(_entry_bytes(column) for column in columns)
     mask = demo.get("action_mask", demo["obs"].get(MASK_KEY))
     return total + (0 if mask is None else _width(mask))
+
+
+def _entry_bytes(column: Any) -> int:
+    return TEXT_BYTES if column.dtype.kind in "OS" else int(column.dtype.itemsize * _width(column))
 
 
 def _width(column: Any) -> int:

@@ -20,9 +20,11 @@ from seqrl.models.timestep_encoders.modalities import (
     VectorModality,
 )
 from seqrl.models.timestep_encoders.multimodal import MultimodalTimestepEncoder
+from seqrl.models.timestep_encoders.text import TEXT_FUNCTIONS, TextModality
 
 __all__ = [
     "SECTION_KEY",
+    "TEXT_FUNCTIONS",
     "CNNTimestepEncoder",
     "DepthModality",
     "GoalModality",
@@ -32,6 +34,7 @@ __all__ = [
     "Modality",
     "MultimodalTimestepEncoder",
     "ScanModality",
+    "TextModality",
     "TimestepEncoder",
     "TokensModality",
     "VectorModality",

@@ -215,5 +215,5 @@ def test_auto_reads_images_by_convolutions(size, core):
     assert auto.modalities[0].normalizer is None
     only = build_timestep_encoder("auto", {"obs_keys": ["body"]}, specs, 0, 0)
     assert type(only) is MLPTimestepEncoder
-    with pytest.raises(ConfigError, match="unknown observation 'boddy'; did you mean 'body'"):
-        build_timestep_encoder("auto", {"obs_keys": ["boddy"]}, specs, 0, 0)
+    with pytest.raises(ConfigError, match="unknown observation 'bod'; did you mean 'body'"):
+        build_timestep_encoder("auto", {"obs_keys": ["bod"]}, specs, 0, 0)
