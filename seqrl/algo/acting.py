@@ -45,6 +45,9 @@ class ActingAlgo(Protocol):
     def explores(self) -> bool:
         """Whether :meth:`explore` differs from :meth:`act`."""
 
+    def subgoals(self, state: dict[str, Any]) -> dict[str, Tensor]:
+        """Return what the rows are on their way to."""
+
     def explore(self, inputs: SeqInputs, state: dict[str, Any], luck: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the same for training environments."""
 
@@ -131,6 +134,10 @@ class VectorPolicy:
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
+
+    def subgoals(self) -> dict[str, np.ndarray]:
+        """Return what the rows are on their way to since the last step: entry -> ``(B, W)``; often nothing."""
+        return {k: v.cpu().numpy() for k, v in self.algo.subgoals(self._state).items()}
 
     def note_executed(self, actions: np.ndarray) -> None:
         """Remember other actions ``(B, A)`` than those that were returned, because they were executed instead."""

@@ -196,6 +196,10 @@ class Algo(ABC, Generic[SectionT]):
     def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
         """Forget the episode of the rows that are True."""
 
+    def subgoals(self, state: State) -> dict[str, Tensor]:
+        """Return what the rows are on their way to: observation entry -> ``(B, W)``; nothing without subgoals."""
+        return {}
+
     # ------------------------------------------------------------------------------------------- training
     @property
     def max_step(self) -> int | None:

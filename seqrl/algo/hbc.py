@@ -166,10 +166,11 @@ class HBC(Algo[HBCSectionT]):
         return self.planner.plan(hidden[0], 1, is_greedy=deterministic)[0, :, -1]
 
     def subgoals(self, state: State) -> dict[str, Tensor]:
-        """Return what the rows are on their way to: entry -> ``(B, W)``, as the networks know it."""
+        """Return what the rows are on their way to: entry -> ``(B, W)``."""
         now = split_state(state, SUBGOAL)[0]["now"]
         widths = self.planner.subgoal_widths
-        return dict(zip(widths, now.split(list(widths.values()), dim=-1), strict=True))
+        found = dict(zip(widths, now.split(list(widths.values()), dim=-1), strict=True))
+        return found if self.inputs.normalizer is None else self.inputs.normalizer.own_obs(found)
 
     def check_hardware(self, *, is_half: bool) -> None:
         """Raise a ConfigError if a memory cannot train on this device."""

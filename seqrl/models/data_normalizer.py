@@ -108,6 +108,11 @@ class DataNormalizer(nn.Module):
             out[name] = entry(value.unsqueeze(-1)).squeeze(-1) if is_number else entry(value)
         return out
 
+    def own_obs(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return vectors ``(*lead, W)`` of scaled entries in the units of the environment."""
+        entries = dict(zip(self.names, self.entries, strict=True))
+        return {k: entries[k].inverse(v) if k in entries else v for k, v in obs.items()}  # type: ignore[operator]
+
     def scaled_actions(self, actions: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead A"]:
         """Return actions as the networks know them."""
         if self.action is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ class Film:
         every: Draw every n-th step, besides the last one of an episode.
         max_frames: Draw no more than that.
         max_s: Draw nothing more after so many seconds.
+        subgoals: Asked for what the rows are on their way to, entry -> ``(E, W)``. It is drawn where the environment
+            has a method ``draw_subgoal(frame, subgoal)`` that returns the frame with the subgoal in it.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Film:
         video: VideoWriter,
         num_episodes: int,
         *,
+        subgoals: Callable[[], Mapping[str, np.ndarray]] = dict,
         every: int = 1,
         max_frames: int | None = None,
         max_s: float = math.inf,
@@ -51,6 +55,7 @@ class Film:
         num = env.num_envs
         self._ends_at = time.monotonic() + max_s
         self._env, self._video, self._every, self._max_frames = env, video, every, max_frames
+        self._subgoals = subgoals
         self._quota = row_quota(num_episodes, num)
         self._num_steps = 0
         self._return, self._length, self._number = np.zeros(num), np.zeros(num, np.int64), np.ones(num, np.int64)
@@ -86,10 +91,21 @@ class Film:
         frames = self._env.render()
         if len(frames) != self._env.num_envs or any(f is None for f in frames):
             raise EnvError("the environment renders nothing; it has to be made with render_mode='rgb_array'")
+        frames = self._with_subgoals(frames)
         for row, frame in enumerate(frames):
             if self._quota[row] > 0 or self._tiles[row] is None:
                 self._tiles[row] = captioned(fitted(as_picture(frame)), self._caption(row, step.env_name[row]))
         self._video.add(side_by_side([tile for tile in self._tiles if tile is not None]))
+
+    def _with_subgoals(self, frames: Sequence[Any]) -> list[Any]:
+        """Return the frames with what each row is on its way to, where its environment can draw that."""
+        subgoals, envs = self._subgoals(), getattr(self._env.env, "envs", [None] * len(frames))
+        drawn = list(frames)
+        for row, env in enumerate(envs if subgoals else ()):
+            draw = getattr(env and env.unwrapped, "draw_subgoal", None)
+            if draw is not None and self._length[row] > 0:
+                drawn[row] = draw(np.array(frames[row]), {k: v[row] for k, v in subgoals.items()})
+        return drawn
 
     def _caption(self, row: int, env_name: str) -> tuple[str, str]:
         """Return two lines; a success is told at once, a failure when the episode is over."""
@@ -160,8 +176,9 @@ def record_episodes(
         env = rendering_env(makers)
         try:
             num_episodes = max(num_episodes, env.num_envs)
-            film = Film(env, video, num_episodes, every=every, max_frames=max_frames, max_s=max_s)
             policy = AlgoPolicy(algo, env.num_envs, deterministic=deterministic)
+            options: dict[str, Any] = {"every": every, "max_frames": max_frames, "max_s": max_s}
+            film = Film(env, video, num_episodes, subgoals=policy.subgoals, **options)
             max_steps = None if max_frames is None else every * max_frames
             return evaluate_episodes(env, policy, num_episodes, seed=seed, on_step=film, max_steps=max_steps)
         finally:

@@ -65,6 +65,10 @@ class AlgoPolicy:
             self._vector.note_executed(executed)
         return executed
 
+    def subgoals(self) -> dict[str, np.ndarray]:
+        """Return what the rows are on their way to: entry -> ``(B, W)``; nothing without subgoals."""
+        return self._vector.subgoals()
+
 
 class ScriptedPolicy:
     """One scripted expert per row as a :class:`StepPolicy`. Experts read observations that are one flat array.

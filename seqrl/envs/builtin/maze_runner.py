@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.envs.builtin.grid import AGENT, FLOOR, GOAL, KEY, MOVES, WALL, dot, picture, require_between
+from seqrl.envs.builtin.grid import AGENT, DANGER, FLOOR, GOAL, KEY, MOVES, WALL, dot, picture, require_between
 
 GOAL_RADIUS = 0.5
 STEP_LENGTH = 0.5
@@ -145,6 +146,13 @@ class MazeRunner(gym.Env[Any, Any]):
                 dot(image, row * scale, column * scale, 0.4 * scale, GOAL if number == self._num_reached else KEY)
         dot(image, self._position[0] * scale, self._position[1] * scale, 0.3 * scale, AGENT)
         return image
+
+    def draw_subgoal(self, frame: np.ndarray, subgoal: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the picture with a small red dot where a policy is on its way to, if that is an ``achieved_goal``."""
+        if "achieved_goal" in subgoal:
+            row, column = subgoal["achieved_goal"] * (len(frame) // self.size)
+            dot(frame, row, column, 0.18 * (len(frame) // self.size), DANGER)
+        return frame
 
 
 def draw_maze(size: int, rng: np.random.Generator) -> np.ndarray:

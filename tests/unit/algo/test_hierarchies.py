@@ -11,6 +11,8 @@ from seqrl.algo.hbc import IS_KNOWN, SUBGOAL
 from seqrl.algo.objectives import inputs_ahead
 from seqrl.conformance.algorithms import AlgoCase, train
 from seqrl.core.errors import ConfigError
+from seqrl.core.spaces import ObsSpec
+from seqrl.models.data_normalizer import DataNormalizer
 
 STEPS = 3
 
@@ -132,3 +134,14 @@ def test_the_planner_without_a_latent_learns_the_mean():
             for row, t in is_known.nonzero().tolist()
         ]
     assert losses.total.item() == pytest.approx(float(torch.stack(errors).mean()), rel=1e-5)
+
+
+def test_subgoals_are_told_in_the_units_of_the_environment():
+    algo = case("hbc").build()
+    plain = {"obs": torch.tensor([[[5.0, -3.0]]])}
+    normalizer = DataNormalizer({"obs": ObsSpec((2,))}, 0, "gaussian", "none")
+    normalizer.entries[0].set(np.array([4.0, -1.0]), np.array([0.5, 2.0]))
+    scaled = normalizer.scaled_obs(plain)
+    assert not torch.equal(scaled["obs"], plain["obs"])
+    assert torch.equal(normalizer.own_obs(scaled)["obs"], plain["obs"])
+    assert set(algo.subgoals(algo.init_state(2))) == {"state"}

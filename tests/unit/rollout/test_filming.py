@@ -86,6 +86,21 @@ def test_every_nth_step_and_every_last_one_is_drawn(captions):
                      ("episode 2", 6)]  # fmt: skip
 
 
+def test_what_a_policy_is_on_its_way_to_is_drawn_where_the_environment_can():
+    place, red = np.array([[3.5, 1.5]]), (200, 60, 60)
+
+    def pictures(env_id):
+        video = Video()
+        film(env_maker(env_id, {}), 1, 2, video, subgoals=lambda: {"achieved_goal": place}, max_frames=3)
+        return video.pictures
+
+    first, second, *_ = pictures("seqrl/MazeRunner-v0")
+    assert not (first == red).all(-1).any()  # nothing was done yet
+    (row, column), scale = np.argwhere((second == red).all(-1)).mean(0), 2 * (240 // 7 // 2 * 2)  # enlarged twice
+    assert (row, column) == pytest.approx((3.5 * scale, 1.5 * scale), abs=1)
+    assert not any((picture == red).all(-1).any() for picture in pictures("seqrl/TMazePassive-v0"))
+
+
 def test_tasks_stand_side_by_side_and_wait_for_the_slowest(captions):
     video = Video()
     makers = [MAZE({"corridor_length": n}) for n in (1, 6)]
