@@ -115,46 +115,51 @@ def result_file(task: str, policy: str, memory: str, seed: int) -> Path:
     return FOLDER / f"{name}-{seed}.json"
 
 
-def learned(name: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
-    """Train, and return what sampled episodes reach."""
+def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqrl.Experiment:
+    """Return a run that is ready to learn, and to evaluate by sampled episodes."""
     task = TASKS[name]
     algo, section = POLICIES[policy]
-    begin = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        config = seqrl.config_factory(
-            algo,
-            {
-                "experiment": {
-                    "output_dir": folder,
-                    "evaluation": {"episodes": task.episodes, "first_epoch": 1, "deterministic": False},
-                    "report": {"enabled": False},
-                    "logging": {"tensorboard": False},
-                },
-                "env": {"id": task.env_id},
-                "train": {
-                    "data": [{"scripted": task.env_id, "episodes": task.demonstrations}],
-                    "window_steps": task.window,
-                    "batch_size": 32,
-                    "num_epochs": 1,
-                    "steps_per_epoch": task.steps,
-                    "seed": seed,
-                },
-                "observation": {
-                    "use_prev_action": False,
-                    "use_prev_reward": False,
-                    "timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64},
-                },
-                "algo": {
-                    "sequence_encoder": MEMORIES[memory],
-                    "optimizer": {"learning_rate": 1e-3, "warmup_steps": 50},
-                    **section,
-                    **(task.chunks if "chunk_steps" in section else {}),
-                },
+    config = seqrl.config_factory(
+        algo,
+        {
+            "experiment": {
+                "output_dir": folder,
+                "evaluation": {"episodes": task.episodes, "first_epoch": 1, "deterministic": False},
+                "report": {"enabled": False},
+                "logging": {"tensorboard": False},
             },
-        )
-        experiment = seqrl.Experiment(config)
-        experiment.start()
-        metrics = experiment.learn().metrics
+            "env": {"id": task.env_id},
+            "train": {
+                "data": [{"scripted": task.env_id, "episodes": task.demonstrations}],
+                "window_steps": task.window,
+                "batch_size": 32,
+                "num_epochs": 1,
+                "steps_per_epoch": task.steps,
+                "seed": seed,
+            },
+            "observation": {
+                "use_prev_action": False,
+                "use_prev_reward": False,
+                "timestep_encoder": {"type": "mlp", "d_hidden": 64, "d_output": 64},
+            },
+            "algo": {
+                "sequence_encoder": MEMORIES[memory],
+                "optimizer": {"learning_rate": 1e-3, "warmup_steps": 50},
+                **section,
+                **(task.chunks if "chunk_steps" in section else {}),
+            },
+        },
+    )
+    experiment = seqrl.Experiment(config)
+    experiment.start()
+    return experiment
+
+
+def learned(name: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
+    """Train, and return what sampled episodes reach."""
+    task, begin = TASKS[name], time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = started(name, policy, memory, seed, folder).learn().metrics
     success = metrics["eval/success_mean"]
     result: dict[str, float | None] = {"success": success, "cpu_s": time.process_time() - begin}
     if task.side:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         policy_from_checkpoint,
         register_algo_factory_func,
     )
+    from seqrl.api import Run, evaluate, load_dataset, train
     from seqrl.configs import BaseConfig, config_factory, get_all_registered_configs, register_config
     from seqrl.core.errors import SeqrlError
     from seqrl.rollout.from_checkpoint import env_from_checkpoint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from seqrl.training.experiment import Experiment
 
 _HOMES = {
+    "seqrl.api": ("Run", "evaluate", "load_dataset", "train"),
     "seqrl.algo": (
         "Algo",
         "Losses",
@@ -57,6 +59,7 @@ __all__ = [
     "Losses",
     "PolicyAlgo",
     "RolloutPolicy",
+    "Run",
     "SeqrlError",
     "ValueAlgo",
     "__version__",
@@ -65,10 +68,13 @@ __all__ = [
     "config_factory",
     "config_from_checkpoint",
     "env_from_checkpoint",
+    "evaluate",
     "get_all_registered_configs",
+    "load_dataset",
     "policy_from_checkpoint",
     "register_algo_factory_func",
     "register_config",
+    "train",
 ]
 
 

@@ -47,6 +47,9 @@ def rng():
 @pytest.fixture
 def registries_as_before(monkeypatch):
     """Take back what a test registers, and forget the plug-ins that it loaded."""
+    import seqrl.api
+    import seqrl.training.experiment  # noqa: F401  (all that registers itself when it is imported)
+
     loaded = set(sys.modules)
     from seqrl.algo import ALGOS
     from seqrl.configs.base_config import CONFIGS

@@ -91,8 +91,7 @@ class Film:
         frames = self._env.render()
         if len(frames) != self._env.num_envs or any(f is None for f in frames):
             raise EnvError("the environment renders nothing; it has to be made with render_mode='rgb_array'")
-        frames = self._with_subgoals(frames)
-        for row, frame in enumerate(frames):
+        for row, frame in enumerate(self._with_subgoals(frames)):
             if self._quota[row] > 0 or self._tiles[row] is None:
                 self._tiles[row] = captioned(fitted(as_picture(frame)), self._caption(row, step.env_name[row]))
         self._video.add(side_by_side([tile for tile in self._tiles if tile is not None]))
@@ -135,6 +134,18 @@ def rendering_env(makers: Makers) -> BatchedEnv:
 
 def _rendering(maker: Any) -> Any:
     return functools.partial(maker, render_mode="rgb_array") if is_named(maker) else maker
+
+
+def can_render(makers: Makers) -> bool:
+    """Tell whether environments that are named by an id can render arrays; a callable of the user's is believed to."""
+    for maker in [makers] if callable(makers) else makers[:MAX_TASKS]:
+        if is_named(maker):
+            env = maker()
+            modes = env.metadata.get("render_modes") or ()
+            env.close()
+            if "rgb_array" not in modes:
+                return False
+    return True
 
 
 def is_named(maker: Any) -> bool:

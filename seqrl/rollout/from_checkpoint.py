@@ -14,9 +14,12 @@ from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import load_plugins
+from seqrl.core.seeding import integer_seed
 from seqrl.envs.make import MakeEnv, env_maker, make_batched_env, names_foreign_module
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import check_actions, check_observations
+from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes
+from seqrl.rollout.rollouts import AlgoPolicy, OnStep, evaluate_episodes
 
 
 def env_maker_from_checkpoint(
@@ -97,3 +100,29 @@ def env_for_policy(algo: Algo, make: MakeEnv, num_envs: int, env_id: str) -> Ite
         raise EnvError(f"environment {env_id!r}: {error}") from error
     finally:
         env.close()
+
+
+def played(
+    algo: Algo,
+    env: BatchedEnv,
+    num_episodes: int,
+    *,
+    seed: int,
+    deterministic: bool = True,
+    on_step: OnStep | None = None,
+) -> dict[str, float]:
+    """Return metrics of episodes that a policy plays.
+
+    Args:
+        algo: The policy.
+        env: Where, from :func:`env_for_policy`.
+        num_episodes: How many.
+        seed: Of the environments and of a policy that samples.
+        deterministic: Act greedily.
+        on_step: Called with every step.
+    """
+    with evaluation_mode(algo, integer_seed(seed, "policy")):
+        policy = AlgoPolicy(algo, env.num_envs, deterministic=deterministic)
+        episodes = evaluate_episodes(env, policy, num_episodes, seed=integer_seed(seed, "env"), on_step=on_step)
+    metrics = summarize_episodes(episodes)
+    return metrics | normalized_scores(metrics, algo.config.env.reference_scores)

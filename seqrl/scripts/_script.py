@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqrl.core.console import show_messages
 from seqrl.core.errors import ConfigError, RunInterrupted, SeqrlError, TrainingError
 
 
@@ -86,7 +86,7 @@ def script(main: Main) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
-        _set_up_logging()
+        show_messages(always=True)
         try:
             return main(argv)
         except TrainingError as error:
@@ -107,33 +107,3 @@ def script(main: Main) -> Callable[..., int]:
             return 0
 
     return wrapped
-
-
-def _set_up_logging() -> None:
-    """Send seqrl's messages to stderr, warnings marked; stdout is for results."""
-    root = logging.getLogger("seqrl")
-    if any(isinstance(handler, _TqdmHandler) for handler in root.handlers):
-        return
-    handler = _TqdmHandler()
-    handler.setFormatter(_Formatter())
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    root.propagate = False
-
-
-class _TqdmHandler(logging.Handler):
-    """Writes above a progress bar, if there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = self.format(record)
-        tqdm = sys.modules.get("tqdm")
-        if tqdm is not None:
-            tqdm.tqdm.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr)
-
-
-class _Formatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return mark + super().format(record)

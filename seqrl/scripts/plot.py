@@ -37,6 +37,17 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw, and return the exit code."""
+    args, keys = draw(argv)
+    print(f"wrote {', '.join(keys)} to {args.output}", file=sys.stderr)
+    return 0
+
+
+def draw(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Write the picture that a command line asks for, and return what it said and the metrics that were drawn.
+
+    Raises:
+        ConfigError: If it asks for what was never logged.
+    """
     args = parser().parse_args(argv)
     if not 0 <= args.smooth < 1:
         raise ConfigError(f"--smooth must lie in [0, 1), got {args.smooth:g}")
@@ -50,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     x = AXES[args.x] if args.x else default_axis(list(runs.values()))
     keys = _keys(args.keys, {k for rows in runs.values() for row in rows for k in row})
     plot_metrics(args.output, runs, keys, x, weight=args.smooth)
-    print(f"wrote {', '.join(keys)} to {args.output}", file=sys.stderr)
-    return 0
+    return args, keys
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

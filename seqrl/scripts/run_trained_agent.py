@@ -92,23 +92,17 @@ def _check(args: argparse.Namespace) -> None:
 
 def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
-    from seqrl.core.seeding import integer_seed
-    from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes
-    from seqrl.rollout.from_checkpoint import env_for_policy
-    from seqrl.rollout.rollouts import AlgoPolicy, EpisodeCollector, evaluate_episodes
+    from seqrl.rollout.from_checkpoint import env_for_policy, played
+    from seqrl.rollout.rollouts import EpisodeCollector
 
     shown = functools.partial(maker, render_mode="human") if args.render else maker
     num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
     with env_for_policy(algo, shown, num_envs, maker.args[0]) as env:
         collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
-        with evaluation_mode(algo, integer_seed(args.seed, "policy")):
-            policy = AlgoPolicy(algo, env.num_envs, deterministic=not args.sample)
-            seed = integer_seed(args.seed, "env")
-            episodes = evaluate_episodes(env, policy, args.n_rollouts, seed=seed, on_step=collector)
+        metrics = played(algo, env, args.n_rollouts, seed=args.seed, deterministic=not args.sample, on_step=collector)
     if collector is not None:
         _write(args, maker, env, collector.trajectories)
-    metrics = summarize_episodes(episodes)
-    return metrics | normalized_scores(metrics, algo.config.env.reference_scores)
+    return metrics
 
 
 def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:

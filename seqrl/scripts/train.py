@@ -149,15 +149,24 @@ def _data(args: argparse.Namespace) -> list[str]:
     return ["train.data=" + json.dumps([entry])]
 
 
-def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
+def _values(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what --config holds, or --algo names."""
+    if (args.config is None) == (args.algo is None):
+        raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
+    return read_config_values(args.config) if args.config else {"algo_name": args.algo}
+
+
+def resolve_config(args: argparse.Namespace, values: dict[str, Any] | None = None) -> tuple[BaseConfig, list[str]]:
     """Return the config that the command line describes, and what it drops.
+
+    Args:
+        args: The command line.
+        values: Of a run file, in place of --config and --algo.
 
     Raises:
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
-    if (args.config is None) == (args.algo is None):
-        raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
-    values: dict[str, Any] = read_config_values(args.config) if args.config else {"algo_name": args.algo}
+    values = _values(args) if values is None else values
     if args.resume and args.overwrite:
         raise ConfigError("--resume goes on with a run, --overwrite replaces it; give one of the two")
     listed = values.get("plugins", [])
@@ -182,7 +191,8 @@ def resolve_config(args: argparse.Namespace) -> tuple[BaseConfig, list[str]]:
     for line in [*dropped, *(derived if args.print_config else _in_short(derived))]:
         print(line, file=sys.stderr)
     notes = [*dropped, *derived]
-    return config_factory(str(values["algo_name"]), values, args.config or f"--algo {args.algo}"), notes
+    source = args.config or f"--algo {values['algo_name']}"
+    return config_factory(str(values["algo_name"]), values, source), notes
 
 
 @script

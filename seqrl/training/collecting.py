@@ -54,7 +54,7 @@ def collect_epoch(config: BaseConfig, parts: Parts, ending: Ending, epoch: int) 
     if parts.role == "collect":
         return collector.collect(epoch, lambda *_: ending.check())
     check, total = ending.checking(parts.processes), config.collect.steps_per_epoch * collector.env.num_envs
-    with progress_bar(config, parts.processes, f"epoch {epoch + 1} collect", total, " steps") as bar:
+    with progress_bar(config, parts, f"epoch {epoch + 1} collect", total, " steps") as bar:
 
         def on_step(num: int, stats: CollectStats) -> None:
             check()

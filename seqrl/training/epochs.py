@@ -176,7 +176,7 @@ class Epochs:
         log_every, num_steps = config.experiment.logging.every_n_steps, config.train.steps_per_epoch
         seed_everything(config.train.seed, processes.rank, epoch)
         self._checkpoints.use_generators()  # if the epoch was interrupted
-        with progress_bar(config, processes, f"epoch {epoch + 1} learn", num_steps, " updates") as bar:
+        with progress_bar(config, self._parts, f"epoch {epoch + 1} learn", num_steps, " updates") as bar:
             bar.update(progress.step_in_epoch)
 
             def on_log(numbers: Mapping[str, float], step: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.algo.losses import Losses
 from seqrl.algo.updater import build_optimizer
 from seqrl.configs import BaseConfig
+from seqrl.core.console import show_messages
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.generators import seed_everything
 from seqrl.core.tensors import SeqBatch
@@ -64,6 +65,7 @@ class Experiment:
         role: ``both`` collects and learns in turn; ``learn`` and ``collect`` do one of the two, in the same folder.
         resume: Go on with the run that is in the folder.
         overwrite: Replace the run that is in the folder.
+        verbose: Print the summary, a line for each evaluation, and a bar, unless the user's own logging shows them.
 
     Attributes:
         parts: What the run is made of.
@@ -87,10 +89,11 @@ class Experiment:
         role: Role = "both",
         resume: bool = False,
         overwrite: bool = False,
+        verbose: bool = True,
     ) -> None:
         setup.check_role(config, role)
         self.config = config
-        self.parts = Parts(role)
+        self.parts = Parts(role, is_verbose=verbose)
         self.progress = Progress()
         self.checkpoints: Checkpoints = LATER
         self.epochs: Epochs = LATER
@@ -102,6 +105,7 @@ class Experiment:
         self._makers = GivenMakers.checked(make_train_env, make_val_env)
         self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
         self._resume, self._overwrite, self._has_learned = resume, overwrite, False
+        self._stop_messages: Callable[[], None] = lambda: None
 
     @classmethod
     def from_config(
@@ -305,6 +309,8 @@ class Experiment:
         Raises:
             SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
         """
+        if self.parts.is_verbose:
+            self._stop_messages = show_messages()
         try:
             self.run_log.begin()
             goes_on = self._build()
@@ -491,6 +497,7 @@ class Experiment:
     def close(self) -> None:
         """Close environments, files and loggers."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self._stop_messages)
             stack.callback(self.run_log.close)
             for closable in (*self.loggers, self.parts.writer, self.parts.collector, self.evaluator):
                 if closable is not None:

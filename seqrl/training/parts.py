@@ -45,6 +45,7 @@ class Parts:
         writer: Adds to the replay; None where this process collects nothing.
         learner: Takes the gradient steps.
         collector: Acts in the training environments; None where this process collects nothing.
+        is_verbose: Whether the run shows how far it is.
     """
 
     role: Role = "both"
@@ -58,6 +59,7 @@ class Parts:
     writer: StoreWriter | None = None
     learner: Learner = LATER
     collector: Collector | None = None
+    is_verbose: bool = True
 
     def check_built(self, call: str) -> None:
         """Refuse a call for which the parts have to be there.

@@ -15,7 +15,7 @@ from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
 from seqrl.moved import moved_names
 from seqrl.reports.series import read_metrics
-from seqrl.rollout.filming import record_episodes
+from seqrl.rollout.filming import can_render, record_episodes
 from seqrl.rollout.video import VideoWriter, check_video_suffix
 from seqrl.training.parts import Parts
 from seqrl.training.progress import Progress
@@ -74,7 +74,7 @@ def record_evaluation(
     max_frames: int = 400,
     max_s: float = math.inf,
 ) -> list[Episode] | None:
-    """Film the first episodes of an epoch's evaluation, and return them; None, after a warning, if that fails.
+    """Film the first episodes of an epoch's evaluation, and return them; None, with the reason, if that fails.
 
     A greedy policy plays exactly the episodes that the evaluation counts.
     """
@@ -82,6 +82,9 @@ def record_evaluation(
     try:
         if parts.world.eval_makers is None:
             raise EnvError("there is no environment to evaluate in")
+        if not can_render(parts.world.eval_makers):
+            logger.info("no video: the environment has no render mode 'rgb_array'")
+            return None
         with VideoWriter(file, fps) as video:
             return record_episodes(
                 parts.algo,

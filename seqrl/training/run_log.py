@@ -11,11 +11,10 @@ import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
-from seqrl.algo.processes import Processes
 from seqrl.configs import BaseConfig
+from seqrl.core.console import bar_class, in_notebook
 from seqrl.core.errors import RunInterrupted, SeqrlError
+from seqrl.training.parts import Parts
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +116,8 @@ class RunLog(logging.Handler):
             self.write(f"warning: {category.__name__}: {message} ({filename}:{lineno})")
 
 
-def progress_bar(config: BaseConfig, processes: Processes, text: str, total: int, unit: str) -> Any:
-    """Return a bar on the terminal of the main process, if there is one and ``experiment.logging`` wants it."""
-    shown = config.experiment.logging.progress_bar
-    quiet = not (shown and processes.is_main and sys.stderr.isatty())
-    return tqdm(total=total, desc=text, unit=unit, unit_scale=True, disable=quiet, leave=False)
+def progress_bar(config: BaseConfig, parts: Parts, text: str, total: int, unit: str) -> Any:
+    """Return a bar in the main process, on a terminal or in a notebook, unless it is not wanted."""
+    wanted = config.experiment.logging.progress_bar and parts.is_verbose and parts.processes.is_main
+    shown = wanted and (sys.stderr.isatty() or in_notebook())
+    return bar_class()(total=total, desc=text, unit=unit, unit_scale=True, disable=not shown, leave=False)

@@ -12,6 +12,7 @@ from seqrl.configs import get_all_registered_configs
 from seqrl.scripts import train
 
 DOCS = Path(__file__).parents[2] / "docs"
+QUICK = ("act", "actor_critic", "bc", "cql")
 BUILT_IN = {n: c for n, c in get_all_registered_configs().items() if c.__module__.startswith("seqrl.")}
 spec = importlib.util.spec_from_file_location("make_tables", DOCS / "make_tables.py")
 make_tables = importlib.util.module_from_spec(spec)
@@ -36,7 +37,7 @@ def test_tables_of_settings_are_those_of_the_classes(page):
     assert text == make_tables.filled(text), "run: python docs/make_tables.py"
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in BUILT_IN])
 def test_the_run_file_of_the_page_trains_and_logs_what_the_page_says(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page_of(name)

@@ -162,8 +162,9 @@ MANY_MODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.learning
-@pytest.mark.parametrize("name", ["gmm", pytest.param("vae", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gmm", "vae"])
 def test_both_ways_round_an_obstacle_are_learned(name, tmp_path):
     algo, options = MANY_MODES[name]
     greedy = trained(tmp_path, Fork, algo, **options)

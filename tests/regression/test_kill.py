@@ -36,10 +36,9 @@ CONFIG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="runs are forked, to be quick")
-@pytest.mark.parametrize(
-    ("num_kills", "seed"), [(2, 0), pytest.param(int(os.environ.get("SEQRL_KILLS", "30")), 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("num_kills", "seed"), [(2, 0), (int(os.environ.get("SEQRL_KILLS", "30")), 1)])
 def test_a_run_survives_being_killed(num_kills, seed, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(CONFIG))
     environment = {

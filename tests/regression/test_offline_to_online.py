@@ -39,7 +39,7 @@ def run(folder, algo, name, **values):
     return experiment
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", [a if a in ("bc", "iql") else pytest.param(a, marks=pytest.mark.slow) for a in ALGOS])
 def test_it_goes_on_online_from_its_weights_beside_the_data(algo, tmp_path):
     first = run(tmp_path, algo, "offline", train={"num_epochs": 1})
     kept = first.algo.serialize()

@@ -7,7 +7,7 @@ from seqrl.scripts import train
 
 VARIANTS = {"cql.json, calibrated": ["algo.calibrate=true"], "bcq.json, gmm": ["algo.proposals=gmm"]}
 
-QUICK = ("bc.json", "tmaze_online.json", "td3_bc.json", "diffusion_policy.json")
+QUICK = ("bc.json", "iql.json")
 NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in (*template_names(), *VARIANTS)]
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import traces  # noqa: E402
 
 SAME_NUMBERS_SINCE = "151c724"
-SAMPLE = ("bc-transformer", "actor_critic-gru")
+SAMPLE = ("actor_critic-gru",)
 NAMES = [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in traces.names()]
 
 

@@ -196,6 +196,7 @@ def test_nothing_follows_a_time_limit_that_ends_values():
     assert not torch.allclose(targets["bootstrap", "cut"][:, -1], last)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_the_actor_takes_the_better_action():
     """One state, two actions worth 0 and 1: policy gradient and filtered imitation both find the better one."""

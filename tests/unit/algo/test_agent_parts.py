@@ -125,7 +125,8 @@ def test_dict_and_tuple_actions_are_refused_with_what_is_supported():
             small_algo("actor_critic", action_space=space)
 
 
-@pytest.mark.parametrize("name", [pytest.param("actor_critic", marks=pytest.mark.slow), "multitask"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["actor_critic", "multitask"])
 def test_thousands_of_actions_with_masks(name):
     space = spaces.Discrete(3000)
     batch = random_batch(space, num=2, window=3)

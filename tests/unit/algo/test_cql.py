@@ -60,6 +60,7 @@ def q_of(algo, state, action):
     return algo.critic(algo.critic.share(state)[:, :-1], action[:, :, :, None])[..., 0, :, 0].double()
 
 
+@pytest.mark.slow
 def test_the_push_on_continuous_actions_is_an_integral_of_exp_q():
     """Each of three groups of N samples estimates ``N * integral of exp Q``; here it is summed over a grid."""
     num = 3000

@@ -95,13 +95,10 @@ def slope():
     return batch, q, v
 
 
-REST = [
-    pytest.param(*case, marks=pytest.mark.slow)
-    for case in (("one", "two_hot"), ("two", "hl_gauss"), ("box", "two_hot"))
-]
-
-
-@pytest.mark.parametrize(("space", "label"), [("box", "hl_gauss"), *REST])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("space", "label"), [("box", "hl_gauss"), ("one", "two_hot"), ("two", "hl_gauss"), ("box", "two_hot")]
+)
 def test_classified_values_of_a_chain_that_ends(space, label):
     """The last state leads to the first here, so a bootstrap through the termination would show."""
     batch = chain_batch(SPACES[space], terminated=True, loop=True)
@@ -121,7 +118,8 @@ def test_classified_values_are_bootstrapped_through_a_time_limit(value_space):
     assert_values(q, chain_values(loop=True))
 
 
-@pytest.mark.parametrize("agent", [pytest.param("actor_critic", marks=pytest.mark.slow), "multitask"])
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["actor_critic", "multitask"])
 def test_optimal_values_where_actions_choose_the_next_state(agent):
     """Discounts differ in the better first action; each has its own greedy policy, so V is the larger Q."""
     batch, exact_q, exact_v = fork()

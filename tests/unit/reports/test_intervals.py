@@ -124,6 +124,7 @@ class _Ends:
         self.low, self.high = row[1], row[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [normal, uniform])
 @pytest.mark.parametrize("n", [5, 10])
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -1,0 +1,269 @@
+"""What the command line does, in one call each: train, evaluate, and look at runs and data."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+import seqrl.envs  # noqa: F401  (registers the built-in environments)
+from seqrl.configs import BaseConfig
+from seqrl.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from seqrl.algo import RolloutPolicy
+    from seqrl.data.store import Store
+    from seqrl.training.callbacks import Callback
+
+Environment = str | Callable[..., gym.Env[Any, Any]]
+
+
+class Run:
+    """A run's folder: its metrics, pictures and policies.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        ConfigError: If it is no run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        from seqrl.reports.runs import is_run
+
+        self.path = Path(path)
+        if not is_run(self.path):
+            raise ConfigError(f"{path} is not a run (a run has config.json and metrics.jsonl)")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run file, with all defaults."""
+        from seqrl.reports.runs import read_run
+
+        return read_run(self.path).config
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """All that was logged so far: name -> ``(N,)`` float64, one number for each line, NaN where it has none.
+
+        ``step`` counts gradient steps. ``pandas.DataFrame(run.metrics)`` is a table.
+        """
+        from seqrl.reports.series import read_metrics
+
+        rows = read_metrics(self.path / "metrics.jsonl")
+        names = dict.fromkeys(name for row in rows for name in row)
+        numbers = {name: [row.get(name) for row in rows] for name in names}
+        return {name: np.array([np.nan if v is None else v for v in column]) for name, column in numbers.items()}
+
+    def last(self, name: str) -> float:
+        """Return the last number of a metric.
+
+        Raises:
+            ConfigError: If it was never logged.
+        """
+        from seqrl.core.errors import did_you_mean
+
+        metrics = self.metrics
+        if name not in metrics:
+            raise ConfigError(f"{self.path} has no metric {name!r}{did_you_mean(name, metrics)}")
+        column = metrics[name]
+        return float(column[np.isfinite(column)][-1])
+
+    def plot(self, *names: str, x: str | None = None, smooth: float = 0.0, file: str | Path | None = None) -> Image:
+        """Return a picture of metrics, which a notebook shows; ``.show()`` opens it and ``.save(file)`` keeps it.
+
+        Args:
+            names: Metrics, a panel each; ``*`` stands for anything. Without any: success, return and losses.
+            x: ``env_steps``, ``gradient_steps``, ``epoch`` or ``wall_s``; None takes environment steps if there were
+                any.
+            smooth: Weight of the past in a moving average, in [0, 1).
+            file: Write it here, too (``.png``).
+
+        Raises:
+            ConfigError: If a metric was never logged.
+        """
+        import PIL.Image
+
+        from seqrl.scripts.plot import draw
+
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "plot.png" if file is None else Path(file)
+            words = ["--output", str(target), "--overwrite", "--smooth", str(smooth)]
+            words += ["--keys", ",".join(names)] if names else []
+            words += ["--x", x] if x else []
+            draw([str(self.path), *words])
+            with PIL.Image.open(target) as image:
+                copy: Image = image.copy()
+        return copy
+
+    def policy(self, checkpoint: str = "last", *, device: str = "auto") -> RolloutPolicy:
+        """Return a policy of the run.
+
+        Args:
+            checkpoint: ``last``, ``best_success``, ``epoch_10``: the name of a folder in the run or its checkpoints.
+            device: Where it computes.
+        """
+        from seqrl.algo import policy_from_checkpoint
+
+        inner = self.path / "checkpoints" / checkpoint
+        path = inner if inner.exists() else self.path / checkpoint
+        return policy_from_checkpoint(path, device=device)[0]
+
+    def evaluate(self, episodes: int = 100, **options: Any) -> dict[str, float]:
+        """Return what the last policy reaches; see :func:`evaluate`."""
+        return evaluate(self.path, episodes, **options)
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | BaseConfig,
+    *,
+    env: Environment | None = None,
+    dataset: str | Path | None = None,
+    memory: str | None = None,
+    env_steps: int | None = None,
+    gradient_steps: int | None = None,
+    name: str | None = None,
+    plugins: Iterable[str] = (),
+    callbacks: Iterable[Callback] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    verbose: bool = True,
+    **overrides: Any,
+) -> Run:
+    """Train as ``seqrl train`` does, and return the run.
+
+    Args:
+        config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
+            the values of a run file.
+        env: Where to act: a gymnasium id, or what makes the environment, such as its class.
+        dataset: Data file or store, in place of those of the run file.
+        memory: ``algo.sequence_encoder.type``.
+        env_steps: Work out everything that depends on a budget of environment steps.
+        gradient_steps: The same for fixed data, by a budget of gradient steps.
+        name: Of the run's folder.
+        plugins: Files or modules to import first.
+        callbacks: Called at certain moments.
+        resume: Go on with the run that is in the folder.
+        overwrite: Replace it.
+        verbose: Print the summary, a line for each evaluation, and a bar.
+        overrides: Of the run file, section by section: ``train={"batch_size": 16}``.
+
+    Raises:
+        SeqrlError: If anything cannot be done as it was asked for.
+    """
+    from seqrl.scripts.train import parser, resolve_config
+    from seqrl.training.experiment import Experiment
+
+    values = None
+    words: list[str] = []
+    if isinstance(config, BaseConfig):
+        values = config.to_json()
+    elif isinstance(config, Mapping):
+        values = json.loads(json.dumps(config))
+    else:
+        words += ["--config" if str(config).endswith(".json") else "--algo", str(config)]
+    env_id = env if env is None or isinstance(env, str) else _registered(env)
+    given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "name": name}
+    given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
+    for option, value in given.items():
+        words += [] if value is None else [f"--{option}", str(value)]
+    for plugin in plugins:
+        words += ["--plugin", plugin]
+    for key, value in _flat(overrides):
+        words += ["--set", f"{key}={json.dumps(value)}"]
+    resolved, notes = resolve_config(parser().parse_args(words), values)
+    run = Experiment(resolved, callbacks=callbacks, resume=resume, overwrite=overwrite, verbose=verbose)
+    for note in notes:
+        run.run_log.write(note)
+    run.start()
+    return Run(run.learn().path)
+
+
+def evaluate(
+    agent: str | Path | Run,
+    episodes: int = 100,
+    *,
+    env: Environment | None = None,
+    num_envs: int = 20,
+    seed: int = 0,
+    deterministic: bool = True,
+    device: str = "auto",
+    plugins: Iterable[str] = (),
+) -> dict[str, float]:
+    """Play episodes with a trained policy, and return metrics with their 95 % intervals.
+
+    Args:
+        agent: A checkpoint, a run's folder (its last checkpoint), or a run.
+        episodes: How many.
+        env: Another environment than that of training: a gymnasium id, or what makes it.
+        num_envs: Environments stepped at once.
+        seed: Of the environments and of a policy that samples.
+        deterministic: Act greedily; False samples.
+        device: Where the policy computes.
+        plugins: Files or modules to import first.
+
+    Raises:
+        CheckpointError: If the checkpoint is damaged or names no environment.
+        EnvError: If the environment does not fit the policy.
+    """
+    from seqrl.algo.checkpoint import load_algo, read_checkpoint
+    from seqrl.core.plugins import load_plugins
+    from seqrl.rollout.from_checkpoint import env_for_policy, env_maker_from_checkpoint, played
+
+    load_plugins(plugins)
+    checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
+    algo, _, _ = load_algo(checkpoint, device)
+    env_id = env if env is None or isinstance(env, str) else _registered(env)
+    maker: Any = env_maker_from_checkpoint(checkpoint, env_id=env_id, plugins=tuple(plugins))
+    with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
+        return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
+
+
+def load_dataset(path: str | Path, *, format: str | None = None) -> Store:
+    """Open data: a store, or a file that becomes one when it is first opened.
+
+    ``len(data)`` counts its episodes; ``data.trajectory(i)`` and ``data.trajectories()`` read them.
+
+    Args:
+        path: A robomimic file, a store, or what a registered reader can read.
+        format: Name of the reader; None takes the first that can read it.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    from seqrl.data.ingest import open_store
+
+    return open_store(str(path), format=format)
+
+
+def _registered(make: Callable[..., gym.Env[Any, Any]]) -> str:
+    """Return an id under which gymnasium makes the environment, in this process."""
+    inner = make.func if isinstance(make, partial) else make
+    name = getattr(inner, "__name__", type(inner).__name__)
+    env_id = f"{name if name.isidentifier() else 'Environment'}-v0"
+    if env_id in gym.registry:
+        if not callable(gym.registry[env_id].entry_point):
+            raise ConfigError(f"env: {env_id} is an environment of a package; give your class or function another name")
+        del gym.registry[env_id]
+    gym.register(env_id, entry_point=make)
+    return env_id
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield keys of a run file, joined by dots, and their values; a mapping with a ``type`` is a value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value and "type" not in value and name != "kwargs":
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value) if isinstance(value, Path) else value

@@ -1,0 +1,69 @@
+"""Messages of a run on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+
+def in_notebook() -> bool:
+    """Tell whether this process is a notebook's."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+def show_messages(*, always: bool = False) -> Callable[[], None]:
+    """Print seqrl's messages to stderr, in a notebook as its output, warnings marked; return what stops that.
+
+    Args:
+        always: Print also where the user's own logging is set up to get the messages.
+    """
+    ours = logging.getLogger("seqrl")
+    if any(isinstance(handler, Console) for handler in ours.handlers) or (not always and _somebody_listens(ours)):
+        return lambda: None
+    console, before = Console(), (ours.level, ours.propagate)
+    ours.addHandler(console)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
+
+    def stop() -> None:
+        if console in ours.handlers:
+            ours.removeHandler(console)
+            ours.level, ours.propagate = before
+
+    return stop
+
+
+def _somebody_listens(ours: logging.Logger) -> bool:
+    return ours.isEnabledFor(logging.INFO) and logging.getLogger().hasHandlers()
+
+
+class Console(logging.Handler):
+    """Writes above a progress bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        text, tqdm = mark + self.format(record), sys.modules.get("tqdm")
+        stream: TextIO = sys.stdout if in_notebook() else sys.stderr
+        if tqdm is not None:
+            tqdm.tqdm.write(text, file=stream)
+        else:
+            print(text, file=stream)
+
+
+def bar_class() -> Any:
+    """Return tqdm's class for where this process runs: a widget in a notebook that can show one, else text."""
+    from tqdm import tqdm
+
+    if in_notebook():
+        try:
+            import ipywidgets  # type: ignore[import-not-found]  # noqa: F401
+            from tqdm.notebook import tqdm as widget
+        except ImportError:
+            return tqdm
+        return widget
+    return tqdm

@@ -1,0 +1,135 @@
+"""Training, evaluation, runs and data by one call each, from Python."""
+
+import logging
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import seqrl
+import seqrl.envs
+from seqrl.core.errors import ConfigError
+
+TINY = {
+    "train": {"num_epochs": 2, "steps_per_epoch": 3, "batch_size": 4, "window_steps": 5},
+    "experiment": {"evaluation": {"episodes": 4}, "report": {"enabled": False}, "logging": {"tensorboard": False}},
+    "algo": {"sequence_encoder": {"type": "feedforward"}},
+}
+
+
+class Lamp(gym.Env):
+    """Do what is shown."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, num_steps=3):
+        self.num_steps = num_steps
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.light = 0, int(self.np_random.integers(2))
+        return np.eye(2, dtype=np.float32)[self.light], {}
+
+    def step(self, action):
+        self.time += 1
+        reward = float(int(action) == self.light)
+        return np.eye(2, dtype=np.float32)[self.light], reward, self.time == self.num_steps, False, {}
+
+
+@pytest.fixture
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(before)
+
+
+@pytest.fixture
+def run(_here):
+    collect = {"steps_per_epoch": 20, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
+    return seqrl.train("actor_critic", env=Lamp, memory="gru", name="lamp", collect=collect, verbose=False,
+                       **{k: v for k, v in TINY.items() if k != "algo"})  # fmt: skip
+
+
+def test_an_environment_of_ones_own_is_learned_in(run):
+    assert run.path.name == "lamp"
+    assert run.config["env"]["id"] == "Lamp-v0"
+    assert run.config["algo"]["sequence_encoder"]["type"] == "gru"
+    metrics = run.metrics
+    assert {len(column) for column in metrics.values()} == {len(metrics["step"])}
+    assert metrics["step"].max() == 6
+    returns = metrics["eval/return_mean"]
+    assert run.last("eval/return_mean") == returns[np.isfinite(returns)][-1]
+    with pytest.raises(ConfigError, match="no metric 'eval/retrun_mean'; did you mean 'eval/return_mean'"):
+        run.last("eval/retrun_mean")
+    policy = run.policy()
+    policy.start_episode()
+    assert policy(np.array([1.0, 0.0], np.float32), reward=None) in (0, 1)
+
+
+def test_a_run_is_evaluated_and_drawn(run, tmp_path):
+    found = run.evaluate(8, seed=3)
+    assert found["eval/episodes"] == 8
+    assert found == seqrl.evaluate(run.path, 8, seed=3)
+    longer = seqrl.evaluate(run, 4, env=lambda: Lamp(num_steps=7))
+    assert longer["eval/length_mean"] == 7.0
+    picture = run.plot("eval/length_mean", "eval/return_mean", file=tmp_path / "curve.png")
+    assert picture.width > picture.height > 100
+    assert (tmp_path / "curve.png").exists()
+    with pytest.raises(ConfigError, match="eval/retrn_mean"):
+        run.plot("eval/retrn_mean")
+
+
+@pytest.mark.usefixtures("_here")
+def test_values_of_a_run_file_and_its_template_are_taken(tmp_path):
+    data = [{"scripted": "seqrl/TMazePassive-v0", "episodes": 6, "env_kwargs": {"corridor_length": 3}}]
+    values = {**TINY, "algo_name": "bc", "train": {**TINY["train"], "data": data}}
+    env = {"id": "seqrl/TMazePassive-v0", "kwargs": {"corridor_length": 3}}
+    first = seqrl.train(values, name="a", verbose=False, **{"env.id": env["id"]}, **{"env.kwargs": env["kwargs"]})
+    assert first.config["env"]["kwargs"] == {"corridor_length": 3}
+    few = {**TINY["train"], "num_epochs": 1, "data": data}
+    second = seqrl.train("bc.json", name="b", verbose=False, **{**TINY, "train": few})
+    assert second.metrics["step"].max() == 3
+    with pytest.raises(ConfigError, match="did you mean 'batch_size'"):
+        seqrl.train("bc.json", train={"batchsize": 3})
+    with pytest.raises(ConfigError, match="is not a run"):
+        seqrl.Run(tmp_path)
+
+
+@pytest.mark.usefixtures("_here")
+def test_data_are_opened():
+    from seqrl.scripts.collect_dataset import main
+
+    assert main(["--env", "seqrl/TMazePassive-v0", "--episodes", "5", "--output", "maze.hdf5"]) == 0
+    data = seqrl.load_dataset("maze.hdf5")
+    assert len(data) == 5
+    assert len(data.trajectory(2).actions) == 51
+    assert len(list(data.trajectories())) == 5
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_run_in_python_says_how_far_it_is(capsys, monkeypatch):
+    data = [{"scripted": "seqrl/TMazePassive-v0", "episodes": 6}]
+    ours = logging.getLogger("seqrl")
+    monkeypatch.setattr(ours, "handlers", [])
+    monkeypatch.setattr(ours, "propagate", True)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    seqrl.train("bc.json", name="a", **{**TINY, "train": {**TINY["train"], "data": data}})
+    said = capsys.readouterr().err
+    assert "plan" in said
+    assert "epoch   2  success" in said
+    assert "report" not in said
+    assert ours.handlers == []
+    seqrl.train("bc.json", name="b", verbose=False, **{**TINY, "train": {**TINY["train"], "data": data}})
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("_here")
+def test_an_environment_that_draws_nothing_costs_a_note_and_no_warning(caplog, recwarn):
+    report = {"experiment": {**TINY["experiment"], "report": {"enabled": True}}}
+    collect = {"steps_per_epoch": 20, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
+    run = seqrl.train("actor_critic", env=Lamp, memory="gru", name="lamp", collect=collect, **{**TINY, **report})
+    assert not [w for w in recwarn if "render" in str(w.message)]
+    assert "no video: the environment has no render mode 'rgb_array'" in (run.path / "log.txt").read_text()
