@@ -32,6 +32,7 @@ EXTRAS["test"] = [
     "hypothesis>=6.100",
     "beartype>=0.19",
     "scipy>=1.11",
+    *EXTRAS["onnx"],
     "tensorboard>=2.17",
 ]
 EXTRAS["dev"] = [

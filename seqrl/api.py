@@ -165,6 +165,74 @@ def train(
     from seqrl.scripts.train import parser, resolve_config
     from seqrl.training.experiment import Experiment
 
+    env_id = env if env is None or isinstance(env, str) else _registered(env)
+    given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "name": name}
+    given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
+    values = None
+    if isinstance(config, BaseConfig | Mapping):
+        values = json.loads(json.dumps(config.to_json() if isinstance(config, BaseConfig) else config))
+    else:
+        given["config" if str(config).endswith(".json") else "algo"] = config
+    resolved, notes = resolve_config(parser().parse_args(_words(given, plugins, overrides)), values)
+    run = Experiment(resolved, callbacks=callbacks, resume=resume, overwrite=overwrite, verbose=verbose)
+    for note in notes:
+        run.run_log.write(note)
+    run.start()
+    return Run(run.learn().path)
+
+
+def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
+    """Return what one would type behind ``seqrl train``."""
+    words = [word for option, value in given.items() if value is not None for word in (f"--{option}", str(value))]
+    words += [word for plugin in plugins for word in ("--plugin", plugin)]
+    return words + [word for k, v in _flat(overrides) for word in ("--set", f"{k}={json.dumps(v)}")]
+
+
+def evaluate(self, episodes: int = 100, **options: Any) -> dict[str, float]:
+    """Return what the last policy reaches; see :func:`evaluate`."""
+    return evaluate(self.path, episodes, **options)
+
+
+def train(
+    config: str | Path | Mapping[str, Any] | BaseConfig,
+    *,
+    env: Environment | None = None,
+    dataset: str | Path | None = None,
+    memory: str | None = None,
+    env_steps: int | None = None,
+    gradient_steps: int | None = None,
+    name: str | None = None,
+    plugins: Iterable[str] = (),
+    callbacks: Iterable[Callback] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    verbose: bool = True,
+    **overrides: Any,
+) -> Run:
+    """Train as ``seqrl train`` does, and return the run.
+
+    Args:
+        config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
+            the values of a run file.
+        env: Where to act: a gymnasium id, or what makes the environment, such as its class.
+        dataset: Data file or store, in place of those of the run file.
+        memory: ``algo.sequence_encoder.type``.
+        env_steps: Work out everything that depends on a budget of environment steps.
+        gradient_steps: The same for fixed data, by a budget of gradient steps.
+        name: Of the run's folder.
+        plugins: Files or modules to import first.
+        callbacks: Called at certain moments.
+        resume: Go on with the run that is in the folder.
+        overwrite: Replace it.
+        verbose: Print the summary, a line for each evaluation, and a bar.
+        overrides: Of the run file, section by section: ``train={"batch_size": 16}``.
+
+    Raises:
+        SeqrlError: If anything cannot be done as it was asked for.
+    """
+    from seqrl.scripts.train import parser, resolve_config
+    from seqrl.training.experiment import Experiment
+
     values = None
     words: list[str] = []
     if isinstance(config, BaseConfig):

@@ -67,7 +67,7 @@ class ACT(ChunkPolicy[ACTSection]):
 
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         told = hidden.flatten(0, 1)
-        z = told.new_zeros(len(told), self.latent.width)
+        z = told.new_zeros(told.shape[0], self.latent.width)
         if not deterministic:
             z = torch.randn_like(z)
         chunks: Tensor = self.decoder(told, z).float().clamp(-1.0, 1.0).unflatten(0, hidden.shape[:2])

@@ -168,7 +168,12 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
             actions, plan = self._averaged(chosen, plan, decay)
             return actions, {**memory, **nest(CHUNK, plan)}
         actions, left = plan["plan"], plan["left"]
-        if (is_new := left == 0).any():  # a plan may be dear: only the rows that need one make it
+        is_new = left == 0
+        if torch.compiler.is_compiling():  # which rows need one is not known yet: all make a plan
+            chosen = self._choose(hidden, inputs, deterministic)[:, -1]
+            actions = torch.where(is_new[:, None, None], chosen.to(actions.dtype), actions)
+            left = left.masked_fill(is_new, self.execute_steps)
+        elif is_new.any():  # a plan may be dear: only the rows that need one make it
             chosen = self._choose(hidden[is_new], inputs.map(lambda x: x[is_new]), deterministic)[:, -1]
             actions = actions.index_put((is_new,), chosen.to(actions.dtype))
             left = left.masked_fill(is_new, self.execute_steps)

@@ -102,7 +102,7 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         lead = hidden.shape[:2]
         given = hidden.float().flatten(0, 1)
-        noise = self._start.to(given.dtype).expand(len(given), -1, -1)
+        noise = self._start.to(given.dtype).expand(given.shape[0], -1, -1)
         if not deterministic:
             noise = torch.randn_like(noise)
         chunks: Tensor = self._actions_from(self._network(), noise, given, is_greedy=deterministic)

@@ -53,7 +53,7 @@ class DiffusionPolicy(Denoising[DiffusionPolicySection]):
         self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"], *, is_greedy: bool
     ) -> Float[Tensor, "N K A"]:
         def predict(x: Tensor, level: int) -> Tensor:
-            return self._predict(denoiser, x, hidden.new_full((len(x),), level), hidden)
+            return self._predict(denoiser, x, hidden.new_full((x.shape[0],), level), hidden)
 
         eta = 1.0 if self.algo_config.sampler == "ddpm" and not is_greedy else 0.0
         return denoise(predict, noise, self._shares, self._levels, eta=eta)

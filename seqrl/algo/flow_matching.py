@@ -41,7 +41,7 @@ class FlowMatching(Denoising[FlowMatchingSection]):
         self, denoiser: Denoiser, noise: Float[Tensor, "N K A"], hidden: Float[Tensor, "N D"], *, is_greedy: bool
     ) -> Float[Tensor, "N K A"]:
         def velocity(x: Tensor, time: float) -> Tensor:
-            velocities: Tensor = denoiser(x, hidden.new_full((len(x),), time), hidden)
+            velocities: Tensor = denoiser(x, hidden.new_full((x.shape[0],), time), hidden)
             return velocities
 
         section = self.algo_config

@@ -147,7 +147,7 @@ class HBC(Algo[HBCSectionT]):
         is_due = ~held["is_there"] | (inputs.step[:, -1] % self.planner.steps_ahead == 0)
         hidden, memories = self._remember(inputs, memories)
         goal = held["now"]
-        if is_due.any():
+        if torch.compiler.is_compiling() or is_due.any():
             goal = torch.where(is_due.unsqueeze(-1), self._proposed(hidden, deterministic), goal)
         seen = replace(inputs, obs={**inputs.obs, SUBGOAL: goal.unsqueeze(1)})
         action, memories["actor"] = self.follower.act(seen, memories["actor"], deterministic)

@@ -295,6 +295,14 @@ class ActionCodec:
         index = np.stack([part.argmax(-1) for part in parts], axis=-1) + self._start
         return index.reshape(shape).astype(self.dtype)
 
+    def scaling(self) -> dict[str, np.ndarray]:
+        """Return the numbers that :meth:`decode` computes with, by their names; float32 where actions are."""
+        if self.kind != "continuous":
+            return {"start": self._start}
+        bounds = {"low": self.space.low.ravel(), "high": self.space.high.ravel()}  # type: ignore[attr-defined]
+        found = {"center": self._center, "half": self._half, "limit": self._limit, **bounds}
+        return {name: value.astype(np.float32) for name, value in found.items()}
+
     def executed(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
         if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):

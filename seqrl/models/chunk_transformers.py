@@ -49,7 +49,9 @@ class ChunkReader(nn.Module):
         self, condition: Float[Tensor, "N D"], actions: Float[Tensor, "N K A"], mask: Bool[Tensor, "N K"]
     ) -> Float[Tensor, "N E"]:
         """Return one vector per chunk; where ``mask`` is False actions have no influence."""
-        first = torch.stack([self.summary.to(condition.dtype).expand(len(condition), -1), self.seen(condition)], dim=1)
+        first = torch.stack(
+            [self.summary.to(condition.dtype).expand(condition.shape[0], -1), self.seen(condition)], dim=1
+        )
         tokens = torch.cat([first, self.action(actions)], dim=1) + self.positions
         is_none = torch.cat([torch.zeros_like(mask[:, :1]).expand(-1, 2), ~mask], dim=1)
         read: Tensor = self.output(self.layers(tokens, src_key_padding_mask=is_none)[:, 0])
@@ -96,5 +98,5 @@ class ChunkWriter(nn.Module):
     def forward(self, condition: Float[Tensor, "N D"], latent: Float[Tensor, "N E"]) -> Float[Tensor, "N K A"]:
         """Return the actions, not clipped."""
         told = torch.stack([self.seen(condition), self.latent(latent)], dim=1)
-        actions: Tensor = self.output(self.layers(self.queries.expand(len(told), -1, -1).to(told.dtype), told))
+        actions: Tensor = self.output(self.layers(self.queries.expand(told.shape[0], -1, -1).to(told.dtype), told))
         return actions

@@ -38,7 +38,9 @@ class SigmaLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead E"]:
         """Return the scaled product."""
-        weight = self._scaled_weight() if torch.is_grad_enabled() or self.training else self._kept_weight()
+        is_traced = torch.compiler.is_compiling()  # what was kept would be a constant of the trace
+        is_fresh = is_traced or torch.is_grad_enabled() or self.training
+        weight = self._scaled_weight() if is_fresh else self._kept_weight()
         return linear(x, weight, self.bias)
 
     def _scaled_weight(self) -> Tensor:

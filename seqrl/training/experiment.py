@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.algo.losses import Losses
 from seqrl.algo.updater import build_optimizer
 from seqrl.configs import BaseConfig
-from seqrl.core.console import show_messages
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.generators import seed_everything
 from seqrl.core.tensors import SeqBatch
@@ -105,7 +104,6 @@ class Experiment:
         self._makers = GivenMakers.checked(make_train_env, make_val_env)
         self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
         self._resume, self._overwrite, self._has_learned = resume, overwrite, False
-        self._stop_messages: Callable[[], None] = lambda: None
 
     @classmethod
     def from_config(
@@ -309,10 +307,8 @@ class Experiment:
         Raises:
             SeqrlError: If anything in the run file cannot be done; nothing has been trained then.
         """
-        if self.parts.is_verbose:
-            self._stop_messages = show_messages()
         try:
-            self.run_log.begin()
+            self.run_log.begin(speaks=self.parts.is_verbose)
             goes_on = self._build()
             if self.parts.role == "collect":
                 return
@@ -497,7 +493,6 @@ class Experiment:
     def close(self) -> None:
         """Close environments, files and loggers."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._stop_messages)
             stack.callback(self.run_log.close)
             for closable in (*self.loggers, self.parts.writer, self.parts.collector, self.evaluator):
                 if closable is not None:

@@ -8,11 +8,12 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from seqrl.configs import BaseConfig
-from seqrl.core.console import bar_class, in_notebook
+from seqrl.core.console import bar_class, in_notebook, show_messages
 from seqrl.core.errors import RunInterrupted, SeqrlError
 from seqrl.training.parts import Parts
 
@@ -34,9 +35,12 @@ class RunLog(logging.Handler):
         self._early: list[str] = []
         self._file: TextIO | None = None
         self._show: Any = None
+        self._stop_speaking: Callable[[], None] = lambda: None
 
-    def begin(self) -> None:
-        """Listen, until :meth:`close`."""
+    def begin(self, *, speaks: bool = False) -> None:
+        """Listen, until :meth:`close`, and print the messages too if it ``speaks``."""
+        if speaks:
+            self._stop_speaking = show_messages()
         logging.getLogger("seqrl").addHandler(self)
         self._show = warnings.showwarning
         warnings.showwarning = self._showwarning
@@ -92,6 +96,7 @@ class RunLog(logging.Handler):
 
     def close(self) -> None:
         """Stop listening, and close the file; safe to call twice."""
+        self._stop_speaking()
         logging.getLogger("seqrl").removeHandler(self)
         if self._show is not None and warnings.showwarning == self._showwarning:
             warnings.showwarning = self._show

@@ -10,7 +10,7 @@ import pytest
 
 from seqrl.__main__ import module_of
 from seqrl.configs import config_factory
-from seqrl.scripts import train
+from seqrl.scripts import export, train
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -29,6 +29,8 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     quick = ["train.num_epochs=1", "train.steps_per_epoch=5", "experiment.evaluation.episodes=4",
              "experiment.report.enabled=false", "train.data.0.episodes=20"]  # fmt: skip
     assert train.main(["--config", "bc.json", *(a for s in quick for a in ("--set", s))]) == 0
+    run = "runs/bc_transformer_TMazePassive-v0_seed0"
+    assert export.main([run, "--output", "policy.onnx"]) == 0
     codes = [code for page in PAGES for code in blocks(page, "python")]
     assert len(codes) >= 3
     for code in codes:

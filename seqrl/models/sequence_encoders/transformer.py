@@ -164,7 +164,7 @@ class Transformer(SequenceEncoder):
 
     def _step(self, x: Tensor, step: Tensor, state: State) -> Tensor:
         position = state["position"]
-        rows = torch.arange(len(position), device=position.device)
+        rows = torch.arange(position.shape[0], device=position.device)
         slot = slot_to_write(self.pattern, position)
         x, rotation = self._embed(x, step)
         slots = ring_slots(self.pattern, position, x)

@@ -51,7 +51,7 @@ def ring_slots(pattern: Pattern, position: Int[Tensor, " B"], example: Tensor) -
     lag = (after - slot) % pattern.window
     k_pos = torch.where(lag <= after, position[:, None] - lag, NOWHERE)
     if pattern.num_sinks:
-        sink = torch.arange(pattern.num_sinks, device=position.device).expand(len(position), -1)
+        sink = torch.arange(pattern.num_sinks, device=position.device).expand(position.shape[0], -1)
         k_pos = torch.cat([torch.where(sink <= position[:, None], sink, NOWHERE), k_pos], dim=1)
     q_pos = position[:, None]
     mask = additive_mask(pattern, example, q_pos, k_pos) if pattern.has_plain_scores else None

@@ -1,0 +1,228 @@
+"""One step of a policy as a function of tensors alone, and as an ONNX file that needs no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqrl.algo.algo import Algo
+from seqrl.core.errors import ConfigError
+from seqrl.core.files import write_atomic
+from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
+from seqrl.core.tensors import SeqInputs
+from seqrl.version import __version__
+
+FORMAT_VERSION = 1
+OBS, STATE = "obs/", "state/"
+"""Prefixes of names of inputs and outputs."""
+
+REWARD, RESET, MASK, ACTION = "reward", "reset", "action_mask", "action"
+STEP, PREV_ACTION = "step", "prev_action"
+"""What the state holds beside the memory."""
+
+_DTYPES = {"uint8": torch.uint8, "bool": torch.bool, "int64": torch.int64, "int32": torch.int32}
+
+
+class PolicyStep(nn.Module):
+    """From observations and a state to the environment's actions and the next state; greedy.
+
+    The state holds the memory, the step and the previous action; rows whose ``reset`` is True begin an episode.
+
+    Args:
+        algo: The policy.
+
+    Raises:
+        ConfigError: If it gives no actions.
+    """
+
+    def __init__(self, algo: Algo) -> None:
+        super().__init__()
+        if not algo.acts:
+            raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
+        algo.set_eval()
+        self._algo = [algo]  # not a child: its networks are
+        self.algo_name = algo.config.algo_name
+        self.nets = algo.nets
+        self.obs = dict(algo.obs)
+        self.has_mask = algo.codec.kind != "continuous" and getattr(algo, "chunk_steps", 1) == 1
+        self.action_head = EnvironmentAction(algo.codec)
+        with torch.no_grad():
+            fresh = algo.init_state(1)
+        zeros = {STEP: torch.zeros(1, dtype=torch.int64), PREV_ACTION: torch.zeros(1, algo.codec.dim)}
+        self.state_names = [*zeros, *(f"memory/{name}" for name in fresh)]
+        for number, value in enumerate((*zeros.values(), *fresh.values())):
+            self.register_buffer(f"fresh_{number}", value.detach().clone().contiguous(), persistent=False)
+
+    def example(self, num_rows: int) -> dict[str, Tensor]:
+        """Return inputs of the right names, shapes and dtypes, all zero, of rows that begin an episode."""
+        found: dict[str, Tensor] = {}
+        for name, spec in self.obs.items():
+            found[OBS + name] = torch.zeros((num_rows, *spec.shape), dtype=_DTYPES.get(spec.dtype, torch.float32))
+        found[REWARD] = torch.zeros(num_rows)
+        found[RESET] = torch.ones(num_rows, dtype=torch.bool)
+        if self.has_mask:
+            found[MASK] = torch.ones((num_rows, self._algo[0].codec.dim), dtype=torch.bool)
+        fresh = {name: self._fresh(number) for number, name in enumerate(self.state_names)}
+        return found | {STATE + k: v.expand(num_rows, *v.shape[1:]).clone() for k, v in fresh.items()}
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Return the actions and the next state, from the values of :meth:`example` in their order."""
+        given = dict(zip(self.example_names, values, strict=True))
+        state = {n: _chosen(given[RESET], self._fresh(i), given[STATE + n]) for i, n in enumerate(self.state_names)}
+        step = state[STEP]
+        inputs = SeqInputs(
+            obs={name: given[OBS + name].unsqueeze(1) for name in self.obs},
+            prev_action=state[PREV_ACTION].unsqueeze(1),
+            prev_reward=torch.where(step > 0, given[REWARD], 0.0).unsqueeze(1),
+            step=step.unsqueeze(1),
+            action_mask=given[MASK].unsqueeze(1) if self.has_mask else None,
+        )
+        algo = self._algo[0]
+        memory = {name.removeprefix("memory/"): v for name, v in state.items() if name.startswith("memory/")}
+        action, memory = algo.act(algo.inputs.scaled(inputs), memory, True)
+        executed, chosen = self.action_head(algo.inputs.own_actions(action.float()))
+        after = {STEP: step + 1, PREV_ACTION: executed, **{f"memory/{k}": v for k, v in memory.items()}}
+        return (chosen, *(after[name] for name in self.state_names))
+
+    @property
+    def example_names(self) -> list[str]:
+        """Names of the inputs, in their order."""
+        mask = [MASK] if self.has_mask else []
+        return [*(OBS + name for name in self.obs), REWARD, RESET, *mask, *(STATE + n for n in self.state_names)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs, in their order."""
+        return [ACTION, *(f"next_{STATE}{name}" for name in self.state_names)]
+
+    def _fresh(self, number: int) -> Tensor:
+        value: Tensor = getattr(self, f"fresh_{number}")
+        return value
+
+
+def _chosen(is_first: Tensor, fresh: Tensor, held: Tensor) -> Tensor:
+    """Return rows of ``fresh`` where ``is_first``, and else of ``held``; ONNX Runtime selects no bools."""
+    first = is_first.reshape(-1, *[1] * (held.dim() - 1))
+    return (fresh & first) | (held & ~first) if held.dtype == torch.bool else torch.where(first, fresh, held)
+
+
+class EnvironmentAction(nn.Module):
+    """From policy actions ``(B, A)`` to what is executed, in policy units and as the environment takes it.
+
+    Args:
+        codec: Of the action space.
+    """
+
+    def __init__(self, codec: ActionCodec) -> None:
+        super().__init__()
+        self.kind, self.factors, self.shape = codec.kind, codec.factors, codec.shape
+        self.takes_integers = codec.dtype.kind in "iu"
+        for name, value in codec.scaling().items():
+            self.register_buffer(f"of_{name}", torch.from_numpy(value), persistent=False)
+
+    def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both: ``(B, A)``, and ``(B, *shape)``, int64 for what is discrete."""
+        if self.kind == "binary":
+            return actions, (actions > 0.5).to(torch.int64).reshape(-1, *self.shape)
+        if self.kind == "categorical":
+            index = torch.stack([part.argmax(-1) for part in actions.split(self.factors, dim=-1)], dim=-1)
+            return actions, (index + self._of("start")).reshape(-1, *self.shape)
+        limit, half, center = self._of("limit"), self._of("half"), self._of("center")
+        clipped = torch.maximum(torch.minimum(actions, limit), -limit)
+        scaled = clipped * half + center
+        if self.takes_integers:
+            scaled = scaled.round()
+            clipped = (scaled - center) / half
+        scaled = torch.maximum(torch.minimum(scaled, self._of("high")), self._of("low"))
+        return clipped, scaled.reshape(-1, *self.shape)
+
+    def _of(self, name: str) -> Tensor:
+        value: Tensor = getattr(self, f"of_{name}")
+        return value
+
+
+def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: Any) -> dict[str, Any]:
+    """Write one greedy step of a policy as an ONNX file with an explicit state, and return what its metadata say.
+
+    The batch is dynamic; normalisation of observations and decoding of actions are part of the graph. The metadata
+    (``seqrl``) name spaces, inputs and state.
+
+    Args:
+        algo: The policy.
+        file: Where to.
+        observation_space: Of one environment.
+        action_space: Of one environment.
+
+    Raises:
+        ConfigError: If the policy cannot be exported, or onnx is not installed.
+    """
+    try:
+        import onnx
+        import onnxscript  # type: ignore[import-untyped]  # noqa: F401  (torch's exporter needs it)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
+    module = PolicyStep(algo).eval()
+    program = _exported(module)
+    names: dict[str, Any] = {"input_names": module.example_names, "output_names": module.output_names}
+    try:
+        model = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+    except torch.onnx.OnnxExporterError as error:
+        raise _refusal(module, error) from error
+    assert model is not None
+    facts = _facts(module, observation_space, action_space)
+    proto = model.model_proto
+    onnx.helper.set_model_props(proto, {"seqrl": json.dumps(facts)})
+    write_atomic(file, proto.SerializeToString())
+    return facts
+
+
+def _exported(module: PolicyStep) -> torch.export.ExportedProgram:
+    example = tuple(module.example(3).values())
+    batch = torch.export.Dim("batch", min=1)
+    shapes = {"values": tuple({0: batch} for _ in example)}
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, example, dynamic_shapes=shapes)
+    except Exception as error:
+        raise _refusal(module, error) from error
+
+
+def _refusal(module: PolicyStep, error: Exception) -> ConfigError:
+    reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+    return ConfigError(
+        f"algorithm {module.algo_name!r} cannot be exported: it draws while it acts, or what it does depends on the "
+        f"values of tensors ({reason})"
+    )
+
+
+def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dict[str, Any]:
+    config = module._algo[0].config
+    state = module.example(1)
+    return {
+        "format_version": FORMAT_VERSION,
+        "seqrl": __version__,
+        "algorithm": config.algo_name,
+        "memory": config.algo.sequence_encoder.choice()[0],
+        "environment": config.env.id,
+        "observations": {k: {"shape": list(v.shape), "dtype": v.dtype} for k, v in module.obs.items()},
+        "observation_space": space_to_json(observation_space),
+        "action_space": space_to_json(action_space),
+        "reads_reward": bool(config.observation.use_prev_reward),
+        "mask_entry": MASK_KEY if module.has_mask else None,
+        "state": {
+            n: {"shape": list(state[STATE + n].shape[1:]), "dtype": str(state[STATE + n].dtype).removeprefix("torch.")}
+            for n in module.state_names
+        },
+    }
+
+
+def as_named(module: PolicyStep, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the step gives for named inputs, by the names of the outputs."""
+    with torch.no_grad():
+        given = module(*(values[name] for name in module.example_names))
+    return dict(zip(module.output_names, given, strict=True))

@@ -1,0 +1,169 @@
+"""A policy from an ONNX file: numpy and onnxruntime are all that it needs, on a robot or in a service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqrl.core.errors import CheckpointError, DataError
+
+_OBS, _STATE = "obs/", "state/"
+
+
+class OnnxPolicy:
+    """Takes an environment's observations and returns its greedy actions, remembering the episode in between.
+
+    Args:
+        session: An ``onnxruntime.InferenceSession`` of a file that ``seqrl export`` wrote.
+        facts: What the file says of itself.
+
+    Attributes:
+        facts: Spaces, state, algorithm.
+    """
+
+    def __init__(self, session: Any, facts: Mapping[str, Any]) -> None:
+        self.facts = dict(facts)
+        self._session = session
+        self._inputs = {entry.name: entry.type for entry in session.get_inputs()}
+        self._outputs = [entry.name for entry in session.get_outputs()]
+        self._state: dict[str, np.ndarray] | None = None
+        self._is_first = np.zeros(0, bool)
+
+    def start_episode(self) -> None:
+        """Forget everything: all rows begin a new episode."""
+        self._state = None
+
+    def reset_rows(self, rows: np.ndarray) -> None:
+        """Begin a new episode in the rows that are True, in batched use.
+
+        Raises:
+            DataError: If there is another number of rows.
+        """
+        if self._state is not None:
+            rows = np.asarray(rows, bool)
+            if rows.shape != self._is_first.shape:
+                raise DataError(f"rows has shape {rows.shape}, but there are {len(self._is_first)} rows")
+            self._is_first = self._is_first | rows
+
+    def __call__(self, ob: Any, reward: Any = None, batched_ob: bool = False, action_mask: Any = None) -> Any:
+        """Return the environment's action for one more observation; an array of actions with ``batched_ob``.
+
+        Args:
+            ob: As the environment gives it; with ``batched_ob``, one row per environment.
+            reward: Reward of the last action (one per row), needed if the policy was trained to read it.
+            batched_ob: Whether ``ob`` has a leading row dimension.
+            action_mask: ``(A,)`` bool, True where an action is legal; an observation entry of that name is read by
+                itself.
+
+        Raises:
+            DataError: If the observation or the number of rows is not what the policy expects.
+        """
+        obs = self._observed(ob, batched_ob)
+        num_rows = len(next(iter(obs.values())))
+        if self._state is None:
+            self._state, self._is_first = self._empty(num_rows), np.ones(num_rows, bool)
+        elif len(self._is_first) != num_rows:
+            raise DataError(f"{num_rows} rows, but the episode began with {len(self._is_first)}; call start_episode()")
+        given = {_OBS + name: obs[name] for name in self.facts["observations"]}
+        given |= {"reward": self._reward(reward, num_rows), "reset": self._is_first, **self._state}
+        if self.facts["mask_entry"] is not None:
+            mask = obs.get(self.facts["mask_entry"]) if action_mask is None else np.asarray(action_mask)
+            width = self._shape("action_mask")[-1]
+            given["action_mask"] = np.ones((num_rows, width), bool)
+            if mask is not None:
+                given["action_mask"] = np.asarray(mask, bool).reshape(num_rows, width)
+        found = self._session.run(None, {name: given[name] for name in self._inputs})
+        answers = dict(zip(self._outputs, found, strict=True))
+        self._state = {name: answers[f"next_{name}"] for name in self._state}
+        self._is_first = np.zeros(num_rows, bool)
+        actions = answers["action"].astype(self.facts["action_space"].get("dtype", "int8"))
+        return actions if batched_ob else actions[0]
+
+    def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:
+        try:
+            flat = dict(_flat(self.facts["observation_space"], ob, ""))
+        except (KeyError, TypeError, IndexError) as error:
+            raise DataError(f"the observation does not fit {self.facts['observation_space']}: {error!r}") from error
+        if missing := sorted(self.facts["observations"].keys() - flat.keys()):
+            raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(flat)}")
+        obs = {name: value if batched_ob else value[None] for name, value in flat.items()}
+        num_rows = len(next(iter(obs.values())))
+        for name, facts in self.facts["observations"].items():
+            expected = (num_rows, *facts["shape"])
+            if obs[name].shape != expected:
+                raise DataError(f"observation {name!r} has shape {obs[name].shape}, expected {expected}")
+            floats = obs[name].dtype.kind == "f"
+            if facts["dtype"] == "uint8" and floats:
+                raise DataError(f"observation {name!r} is {obs[name].dtype}, but was uint8 (0 to 255) in training")
+            obs[name] = obs[name].astype(_numpy_type(self._inputs.get(_OBS + name, "tensor(float)")))
+        return obs
+
+    def _reward(self, reward: Any, num_rows: int) -> np.ndarray:
+        if reward is None:
+            if self.facts["reads_reward"] and not self._is_first.all():
+                raise DataError(
+                    "this policy was trained to read the previous reward, and none was given after the first step: "
+                    "pass reward=..."
+                )
+            return np.zeros(num_rows, np.float32)
+        rewards = np.atleast_1d(np.asarray(reward, np.float32))
+        if rewards.shape != (num_rows,):
+            raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
+        return rewards
+
+    def _empty(self, num_rows: int) -> dict[str, np.ndarray]:
+        state = self.facts["state"].items()
+        return {_STATE + name: np.zeros((num_rows, *facts["shape"]), facts["dtype"]) for name, facts in state}
+
+    def _shape(self, name: str) -> list[int]:
+        return next(list(entry.shape) for entry in self._session.get_inputs() if entry.name == name)
+
+
+def policy_from_onnx(path: str | Path, *, num_threads: int = 1) -> OnnxPolicy:
+    """Load a policy that ``seqrl export`` wrote.
+
+    Args:
+        path: The file.
+        num_threads: That one step may use.
+
+    Raises:
+        CheckpointError: If the file is missing, or was not written by ``seqrl export``.
+        DataError: If onnxruntime is not installed.
+    """
+    try:
+        import onnxruntime  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise DataError("onnxruntime is not installed: pip install onnxruntime") from error
+    if not Path(path).is_file():
+        raise CheckpointError(f"{path} does not exist; write it with: seqrl export RUN --output {path}")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        facts = json.loads(session.get_modelmeta().custom_metadata_map["seqrl"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} was not written by 'seqrl export'") from error
+    except Exception as error:
+        raise CheckpointError(f"{path} is no ONNX file that can be run ({error})") from error
+    return OnnxPolicy(session, facts)
+
+
+def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.ndarray]]:
+    """Return an observation as name -> array, nested names joined by ``/``; categories are shifted to start at 0."""
+    if space["type"] == "Dict":
+        parts = [(key, sub, ob[key]) for key, sub in space["spaces"].items()]
+    elif space["type"] == "Tuple":
+        parts = [(str(i), sub, ob[i]) for i, sub in enumerate(space["spaces"])]
+    else:
+        array = np.asarray(ob)
+        return [(prefix or "obs", array - np.asarray(space["start"]) if "start" in space else array)]
+    return [item for key, sub, part in parts for item in _flat(sub, part, f"{prefix}/{key}" if prefix else key)]
+
+
+def _numpy_type(kind: str) -> str:
+    name = kind.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32", "double": "float64"}.get(name, name)

@@ -1,0 +1,142 @@
+"""A policy as an ONNX file acts as the policy itself, in rows that begin episodes at any time."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seqrl.algo import RolloutPolicy
+from seqrl.algo.export import export_onnx
+from seqrl.conformance.cases import ACTION_SPACES, ENCODER_OBS, OBS, random_obs, small_algo
+from seqrl.core.errors import CheckpointError, ConfigError, DataError
+from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.deploy import policy_from_onnx
+
+WINDOW = 5
+slow = pytest.mark.slow
+
+
+def space_of(specs):
+    """Return a space of observations of such specs."""
+
+    def leaf(spec):
+        if spec.nvec is not None:
+            return spaces.Discrete(spec.nvec[0]) if spec.shape == () else spaces.MultiDiscrete(spec.nvec)
+        return spaces.Box(0 if spec.dtype == "uint8" else -9, 255, spec.shape, np.dtype(spec.dtype).type)
+
+    return spaces.Dict({name: leaf(spec) for name, spec in specs.items()})
+
+
+def play_both(tmp_path, algo, specs, rows, *, steps=3 * WINDOW):
+    """Return the largest difference of actions over windows in which rows are reset at random."""
+    observed = space_of(specs)
+    facts = export_onnx(algo, tmp_path / "policy.onnx", observed, algo.codec.space)
+    assert facts["algorithm"] == algo.config.algo_name
+    ours = RolloutPolicy(algo, observed, algo.codec.space)
+    theirs = policy_from_onnx(tmp_path / "policy.onnx")
+    ours.start_episode()
+    theirs.start_episode()
+    rng, worst = np.random.default_rng(0), 0.0
+    for step in range(steps):
+        obs = {k: v.numpy() for k, v in random_obs(rng, specs, rows).items()}
+        reward = rng.normal(size=rows).astype(np.float32) if step else None
+        expected, given = (p(obs, reward=reward, batched_ob=True) for p in (ours, theirs))
+        assert expected.dtype == given.dtype
+        assert expected.shape == given.shape
+        worst = max(worst, float(np.abs(expected.astype(float) - given.astype(float)).max()))
+        ended = rng.random(rows) < 0.2
+        ours.reset_rows(ended)
+        theirs.reset_rows(ended)
+    return worst
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("memory", "actions"),
+    [
+        ("gru", "box"),
+        ("transformer", "discrete"),
+        *(
+            pytest.param(memory, actions, marks=slow)
+            for memory in SEQUENCE_ENCODERS.names()
+            for actions in ACTION_SPACES
+            if (memory, actions) not in (("gru", "box"), ("transformer", "discrete"))
+        ),
+    ],
+)
+def test_it_acts_as_the_policy_itself(tmp_path, memory, actions):
+    for rows in (16, 1):
+        assert play_both(tmp_path, small_algo("bc", memory, ACTION_SPACES[actions], WINDOW), OBS, rows) < 1e-5
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("memory", SEQUENCE_ENCODERS.names())
+def test_images_are_read(tmp_path, memory):
+    algo = small_algo("bc", memory, ACTION_SPACES["box"], WINDOW, encoder="multimodal")
+    assert play_both(tmp_path, algo, ENCODER_OBS["multimodal"], 16) < 1e-5
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    "name",
+    ["actor_critic", "multitask", "iql", "td3_bc", "cql", "bcq", "edac", "fql", "bc_vae", "act", "decision_transformer",
+     "hbc", "diffusion_policy", "flow_matching"],
+)  # fmt: skip
+def test_every_algorithm_acts_as_itself(tmp_path, name):
+    assert play_both(tmp_path, small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), OBS, 3) < 2e-5
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gl", "gives no actions"), ("iris", "draws while it acts")])
+def test_what_cannot_be_exported_says_why(tmp_path, name, reason):
+    with pytest.raises(ConfigError, match=rf"algorithm '{name}' .*{reason}"):
+        export_onnx(small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), tmp_path / "p.onnx", space_of(OBS), None)
+    assert not (tmp_path / "p.onnx").exists()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    algo = small_algo("actor_critic", "gru", spaces.Discrete(3, start=4), WINDOW)
+    path = tmp_path_factory.mktemp("onnx") / "policy.onnx"
+    export_onnx(algo, path, space_of(OBS), algo.codec.space)
+    return path
+
+
+def test_illegal_actions_are_never_taken_and_rewards_are_asked_for(file):
+    policy, rng = policy_from_onnx(file), np.random.default_rng(0)
+    for only in range(3):
+        policy.start_episode()
+        obs = {k: v.numpy()[0] for k, v in random_obs(rng, OBS, 1).items()}
+        assert policy(obs, action_mask=np.eye(3, dtype=bool)[only]) == 4 + only
+    with pytest.raises(DataError, match="trained to read the previous reward, and none was given"):
+        policy(obs)
+    with pytest.raises(DataError, match="2 rows, but the episode began with 1"):
+        policy({k: np.stack([v, v]) for k, v in obs.items()}, reward=[0.0, 0.0], batched_ob=True)
+    with pytest.raises(DataError, match=r"observation 'state' has shape \(1, 4\), expected \(1, 3\)"):
+        policy({**obs, "state": np.zeros(4, np.float32)}, reward=0.0)
+    with pytest.raises(DataError, match="does not fit"):
+        policy({"state": obs["state"]}, reward=0.0)
+    assert policy(obs, reward=1.0) in (4, 5, 6)
+
+
+def test_a_file_that_is_no_policy(tmp_path):
+    with pytest.raises(CheckpointError, match="does not exist; write it with: seqrl export"):
+        policy_from_onnx(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="no ONNX file that can be run"):
+        policy_from_onnx(tmp_path / "bad.onnx")
+
+
+def test_acting_needs_neither_torch_nor_gymnasium(file):
+    code = (
+        "import sys, numpy as np; from seqrl.deploy import policy_from_onnx; "
+        f"policy = policy_from_onnx({str(file)!r}); "
+        "obs = {'image': np.zeros((2, 2), np.uint8), 'room': 0, 'state': np.zeros(3)}; "
+        "print(policy(obs)); assert not {'torch', 'gymnasium', 'pydantic'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() in ("4", "5", "6")
