@@ -64,7 +64,7 @@ class Experiment:
         role: ``both`` collects and learns in turn; ``learn`` and ``collect`` do one of the two, in the same folder.
         resume: Go on with the run that is in the folder.
         overwrite: Replace the run that is in the folder.
-        verbose: Print the summary, a line for each evaluation, and a bar, unless the user's own logging shows them.
+        verbose: Print the summary, a line for each evaluation and a bar, unless the user's logging shows them.
 
     Attributes:
         parts: What the run is made of.
@@ -98,8 +98,7 @@ class Experiment:
         self.epochs: Epochs = LATER
         self.evaluator: Evaluator | None = None
         self.callbacks = Callbacks(callbacks, self)
-        self.ending = Ending()
-        self.run_log = RunLog()
+        self.ending, self.run_log = Ending(), RunLog()
         self.loggers: list[MetricsLogger] = []
         self._makers = GivenMakers.checked(make_train_env, make_val_env)
         self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
@@ -388,8 +387,7 @@ class Experiment:
         self.parts.check_built("learn()")
         if self._has_learned:
             raise ConfigError("learn() was called before; go on with a new Experiment and resume=True")
-        self._has_learned = True
-        progress, processes = self.progress, self.parts.processes
+        self._has_learned, progress, processes = True, self.progress, self.parts.processes
         progress.begin()
         try:
             with self.ending.handling_signals(processes):
