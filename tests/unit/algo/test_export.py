@@ -58,10 +58,12 @@ def play_both(tmp_path, algo, specs, rows, *, steps=3 * WINDOW):
     [
         ("gru", "box"),
         ("transformer", "discrete"),
+        pytest.param("gru", "multi_discrete", marks=slow),
+        pytest.param("gru", "multi_binary", marks=slow),
         *(
             pytest.param(memory, actions, marks=slow)
             for memory in SEQUENCE_ENCODERS.names()
-            for actions in ACTION_SPACES
+            for actions in ("box", "discrete")
             if (memory, actions) not in (("gru", "box"), ("transformer", "discrete"))
         ),
     ],
