@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seqrl.api import Run, evaluate, load_dataset, train
     from seqrl.configs import BaseConfig, config_factory, get_all_registered_configs, register_config
     from seqrl.core.errors import SeqrlError
+    from seqrl.envs.prev_reward import with_prev_reward
     from seqrl.rollout.from_checkpoint import env_from_checkpoint
     from seqrl.training.callbacks import Callback
     from seqrl.training.experiment import Experiment
@@ -44,6 +45,7 @@ _HOMES = {
     ),
     "seqrl.configs": ("BaseConfig", "config_factory", "get_all_registered_configs", "register_config"),
     "seqrl.core.errors": ("SeqrlError",),
+    "seqrl.envs.prev_reward": ("with_prev_reward",),
     "seqrl.training.callbacks": ("Callback",),
     "seqrl.rollout.from_checkpoint": ("env_from_checkpoint",),
     "seqrl.training.experiment": ("Experiment",),
@@ -75,6 +77,7 @@ __all__ = [
     "register_algo_factory_func",
     "register_config",
     "train",
+    "with_prev_reward",
 ]
 
 

@@ -186,7 +186,8 @@ class VectorPolicy:
             if self.algo.config.observation.use_prev_reward and started.any():
                 raise DataError(
                     "this policy was trained to read the previous reward, and none was given after the first step: "
-                    "pass reward=..., or train with observation.use_prev_reward=false"
+                    "pass reward=..., play in seqrl.with_prev_reward(env), or train with "
+                    "observation.use_prev_reward=false"
                 )
             return np.zeros(self.num_rows, np.float32)
         return np.where(started, reward, 0.0).astype(np.float32)

@@ -217,6 +217,10 @@ class Algo(ABC, Generic[SectionT]):
     def updater(self, updater: Updater) -> None:
         self._updater = updater
 
+    def postprocess_batch_for_training(self, batch: SeqBatch, obs_normalization_stats: None = None) -> SeqBatch:
+        """Return the batch as it is, for training loops of robomimic: :meth:`process_batch_for_training` scales it."""
+        return batch
+
     def process_batch_for_training(self, batch: SeqBatch | Mapping[str, Any]) -> SeqBatch:
         """Check a batch, and move it to the device.
 

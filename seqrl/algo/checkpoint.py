@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,23 +131,54 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(found.path, found.card)
 
 
-def algo_name_from_checkpoint(path: str | Path) -> str:
-    """Return the name of the algorithm that a checkpoint holds."""
-    return str(read_checkpoint(path).card["algo_name"])
-
-
-def config_from_checkpoint(path: str | Path, *, plugins: Iterable[str] = ()) -> BaseConfig:
-    """Return the run file of a checkpoint.
+def algo_name_from_checkpoint(
+    ckpt_path: str | Path | None = None, ckpt_dict: Checkpoint | None = None
+) -> tuple[str, Checkpoint]:
+    """Return the name of the algorithm that a checkpoint holds, and the checkpoint.
 
     Args:
-        path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
+        ckpt_path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
+        ckpt_dict: In its place, a checkpoint that was read before.
+    """
+    checkpoint = _given(ckpt_path, ckpt_dict)
+    return str(checkpoint.card["algo_name"]), checkpoint
+
+
+def config_from_checkpoint(
+    ckpt_path: str | Path | None = None,
+    *,
+    algo_name: str | None = None,
+    ckpt_dict: Checkpoint | None = None,
+    plugins: Iterable[str] = (),
+    verbose: bool = False,
+) -> tuple[BaseConfig, Checkpoint]:
+    """Return the run file of a checkpoint, and the checkpoint.
+
+    Args:
+        ckpt_path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
+        algo_name: What the algorithm should be; None takes any.
+        ckpt_dict: In place of the path, a checkpoint that was read before.
         plugins: Files or modules to import first. Those that a checkpoint names are never imported by themselves.
+        verbose: Print the run file.
 
     Raises:
-        CheckpointError: If something in it comes from a plug-in that is not loaded.
+        CheckpointError: If it holds another algorithm, or something in it comes from a plug-in that is not loaded.
     """
     load_plugins(plugins)
-    return _config(read_checkpoint(path))
+    checkpoint = _given(ckpt_path, ckpt_dict)
+    if algo_name not in (None, checkpoint.card["algo_name"]):
+        raise CheckpointError(f"{checkpoint.path} holds {checkpoint.card['algo_name']!r}, not {algo_name!r}")
+    config = _config(checkpoint)
+    if verbose:
+        sys.stdout.write(json.dumps(config.to_json(), indent=2) + "\n")
+    return config, checkpoint
+
+
+def _given(path: str | Path | None, checkpoint: Checkpoint | None) -> Checkpoint:
+    """Return the checkpoint at a path, or the one that was read before."""
+    if (path is None) == (checkpoint is None):
+        raise CheckpointError("give a path (ckpt_path) or a checkpoint that was read before (ckpt_dict)")
+    return checkpoint if path is None else read_checkpoint(path)  # type: ignore[return-value]
 
 
 def _config(checkpoint: Checkpoint) -> BaseConfig:
@@ -205,13 +238,21 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
 
 
 def policy_from_checkpoint(
-    path: str | Path, *, device: str = "auto", plugins: Iterable[str] = (), deterministic: bool = True
+    ckpt_path: str | Path | None = None,
+    ckpt_dict: Checkpoint | None = None,
+    device: str | torch.device | None = "auto",
+    verbose: bool = False,
+    *,
+    plugins: Iterable[str] = (),
+    deterministic: bool = True,
 ) -> tuple[RolloutPolicy, Checkpoint]:
     """Load a policy for deployment.
 
     Args:
-        path: A checkpoint folder, a run's folder, or ``RUN/last``, ``RUN/best_success``.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        ckpt_path: A checkpoint folder, a run's folder, or ``RUN/last``, ``RUN/best_success``.
+        ckpt_dict: In its place, a checkpoint that was read before.
+        device: ``auto`` (or None), ``cpu``, ``cuda`` or ``cuda:N``.
+        verbose: Print the run file.
         plugins: Files or modules to import first.
         deterministic: Act greedily rather than by sampling.
 
@@ -221,7 +262,6 @@ def policy_from_checkpoint(
     Raises:
         CheckpointError: If the checkpoint is missing, altered, or needs a plug-in that is not loaded.
     """
-    load_plugins(plugins)
-    checkpoint = read_checkpoint(path)
-    algo, observation_space, action_space = load_algo(checkpoint, device)
+    _, checkpoint = config_from_checkpoint(ckpt_path, ckpt_dict=ckpt_dict, plugins=plugins, verbose=verbose)
+    algo, observation_space, action_space = load_algo(checkpoint, "auto" if device is None else str(device))
     return RolloutPolicy(algo, observation_space, action_space, deterministic=deterministic), checkpoint

@@ -11,7 +11,10 @@ from gymnasium import spaces
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import ActionCodec, flatten_obs
+from seqrl.core.spaces import OBS_KEY, ActionCodec, ObsSpec, flatten_obs, infer_observation_space
+
+PREV_REWARD, INNER = "prev_reward", "observation"
+"""Entries of what :func:`seqrl.with_prev_reward` observes: the last reward, and an observation that was no dict."""
 
 
 class RolloutPolicy:
@@ -19,25 +22,26 @@ class RolloutPolicy:
 
     Args:
         algo: Gives the actions.
-        observation_space: Of one environment.
-        action_space: Of one environment.
+        observation_space: Of one environment; None is a Dict of what the algorithm reads.
+        action_space: Of one environment; None is the algorithm's.
         deterministic: Act greedily rather than by sampling.
     """
 
     def __init__(
         self,
         algo: Algo,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
         *,
         deterministic: bool = True,
     ) -> None:
         self.algo = algo
-        self.observation_space = observation_space
-        self.action_space = action_space
+        self.observation_space = _space_of(algo) if observation_space is None else observation_space
+        self.action_space = algo.codec.space if action_space is None else action_space
         self.deterministic = deterministic
-        self._codec = ActionCodec(action_space)
+        self._codec = ActionCodec(self.action_space)
         self._vector: VectorPolicy | None = None
+        self._calls = 0
         algo.set_eval()
 
     def start_episode(self) -> None:
@@ -109,3 +113,73 @@ class RolloutPolicy:
             return flatten_obs(self.observation_space, ob)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+        *,
+        reward: Any = None,
+        action_mask: Any = None,
+    ) -> tuple[Any, Any]:
+        """Act by stable-baselines3's protocol, so that its ``evaluate_policy`` plays this policy.
+
+        Args:
+            observation: As the environment gives it, or one row per environment.
+            state: What the last call returned; None begins episodes everywhere.
+            episode_start: ``(B,)`` bool, rows that begin an episode.
+            deterministic: Act greedily rather than by sampling.
+            reward: ``(B,)`` of the last actions, for policies that read it. :func:`seqrl.with_prev_reward` brings it
+                where the caller does not know it.
+            action_mask: ``(B, A)`` legal actions.
+
+        Returns:
+            The actions, and a state that the next call has to be given.
+
+        Raises:
+            DataError: If another episode was played with this policy meanwhile, or what it reads is missing.
+        """
+        self.deterministic = deterministic
+        reward, observation = _split_reward(observation, reward)
+        batched = self._is_batched(observation)
+        if state is None:
+            self.start_episode()
+        elif state != self._calls:
+            raise DataError("predict was given a state that is not the one of its last call; a policy plays one batch")
+        elif episode_start is not None and np.any(episode_start):
+            self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
+        actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
+        self._calls += 1
+        return actions, self._calls
+
+    def _is_batched(self, observation: Any) -> bool:
+        """Tell whether an observation has a leading row dimension."""
+        name, value = next(iter(self._flat(observation).items()))
+        spec = self.algo.obs.get(name)
+        return spec is not None and value.ndim == len(spec.shape) + 1
+
+
+def _split_reward(observation: Any, reward: Any) -> tuple[Any, Any]:
+    """Return the reward that :func:`seqrl.with_prev_reward` put into the observation, and what else is observed."""
+    if reward is not None or not isinstance(observation, Mapping) or PREV_REWARD not in observation:
+        return reward, observation
+    rest = {k: v for k, v in observation.items() if k != PREV_REWARD}
+    given = np.asarray(observation[PREV_REWARD], np.float32)
+    return given.reshape(-1), rest[INNER] if set(rest) == {INNER} else rest
+
+
+def _space_of(algo: Algo) -> spaces.Space[Any]:
+    """Return a space of what an algorithm reads."""
+
+    def leaf(spec: ObsSpec) -> spaces.Space[Any]:
+        if spec.nvec is not None:
+            return (
+                spaces.MultiDiscrete(np.reshape(spec.nvec, spec.shape)) if spec.shape else spaces.Discrete(spec.nvec[0])
+            )
+        return infer_observation_space({"x": np.zeros((0, *spec.shape), spec.dtype)})["x"]
+
+    if set(algo.obs) == {OBS_KEY}:
+        return leaf(algo.obs[OBS_KEY])
+    return spaces.Dict({name: leaf(spec) for name, spec in algo.obs.items()})

@@ -210,8 +210,17 @@ def test_card_tells_what_it_is(path):
     assert card["files"] == {n: hashlib.sha256((path / n).read_bytes()).hexdigest() for n in FILES}
     assert (card["env"], card["metrics"], card["plugins"]) == ({"id": "x"}, {"a": 0.5}, [])
     assert card["versions"]["torch"] == torch.__version__
-    assert algo_name_from_checkpoint(path) == "bc"
-    assert config_from_checkpoint(path).to_json() == _config().to_json()
+    name, checkpoint = algo_name_from_checkpoint(ckpt_path=path)
+    assert name == "bc"
+    config, _ = config_from_checkpoint(algo_name="bc", ckpt_dict=checkpoint)
+    assert config.to_json() == _config().to_json()
+    with pytest.raises(CheckpointError, match="holds 'bc', not 'iql'"):
+        config_from_checkpoint(path, algo_name="iql")
+    with pytest.raises(CheckpointError, match="give a path"):
+        config_from_checkpoint()
+    policy, same = policy_from_checkpoint(ckpt_path=path, device=None, verbose=False)
+    assert same.path == checkpoint.path
+    assert RolloutPolicy(policy.algo).action_space == policy.action_space
 
 
 def test_saving_again_replaces_all_of_it(path):
