@@ -39,11 +39,8 @@ def memories(_: str) -> Rows:
     import seqrl.configs  # noqa: F401  (registers the sections)
     from seqrl.core.registry import SEQUENCE_ENCODERS
 
-    found = {name: SEQUENCE_ENCODERS.sections.get(name) for name in SEQUENCE_ENCODERS.names()}
-    return [
-        ("memory", "what it is"),
-        *((name, _first_line(section) if section else "") for name, section in found.items()),
-    ]
+    found = {name: _first_line(SEQUENCE_ENCODERS.sections.get(name, object)) for name in SEQUENCE_ENCODERS.names()}
+    return [("memory", "what it is"), *found.items()]
 
 
 def envs(_: str) -> Rows:
