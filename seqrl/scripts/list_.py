@@ -39,8 +39,11 @@ def memories(_: str) -> Rows:
     import seqrl.configs  # noqa: F401  (registers the sections)
     from seqrl.core.registry import SEQUENCE_ENCODERS
 
-    found = {name: _first_line(SEQUENCE_ENCODERS.sections.get(name, object)) for name in SEQUENCE_ENCODERS.names()}
-    return [("memory", "what it is"), *found.items()]
+    rows: Rows = [("memory", "what it is")]
+    for name in SEQUENCE_ENCODERS.names():
+        section = SEQUENCE_ENCODERS.sections.get(name)
+        rows.append((name, _first_line(section) if section else ""))
+    return rows
 
 
 def envs(_: str) -> Rows:

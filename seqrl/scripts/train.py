@@ -8,12 +8,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from seqrl.configs import BaseConfig, apply_overrides, config_factory, read_config_values
+from seqrl.configs import (
+    BaseConfig,
+    apply_overrides,
+    config_factory,
+    get_all_registered_configs,
+    read_config_values,
+)
 from seqrl.configs.budget import Budget, with_budget
 from seqrl.configs.building import build_section
 from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
+from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.scripts._script import add_reader_options, script
 
 DEBUG = (
@@ -35,9 +42,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
     p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
-    p.add_argument("--algo", help="algorithm, to begin from its pure defaults instead of a run file")
-    p.add_argument("--env", help="gymnasium id (env.id)")
-    p.add_argument("--memory", help="memory (algo.sequence_encoder.type)")
+    algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
+    p.add_argument(
+        "--algo",
+        help=f"algorithm, to begin from its pure defaults instead of a run file: {', '.join(algorithms)}",
+    )
+    p.add_argument("--env", help="gymnasium id (env.id); seqrl list envs shows suites")
+    p.add_argument("--memory", help=f"memory (algo.sequence_encoder.type): {', '.join(memories)}")
     p.add_argument(
         "--env-steps", type=count, metavar="N",
         help="work out everything that depends on a budget of environment steps (of each process), such as 50k",
