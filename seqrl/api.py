@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -64,21 +67,25 @@ class Run:
         rows = read_metrics(self.path / "metrics.jsonl")
         names = dict.fromkeys(name for row in rows for name in row)
         numbers = {name: [row.get(name) for row in rows] for name in names}
-        return {name: np.array([np.nan if v is None else v for v in column]) for name, column in numbers.items()}
+        return {
+            name: np.array([np.nan if v is None else v for v in column], np.float64) for name, column in numbers.items()
+        }
 
     def last(self, name: str) -> float:
-        """Return the last number of a metric.
+        """Return the last finite number of a metric.
 
         Raises:
-            ConfigError: If it was never logged.
+            ConfigError: If there is none.
         """
         from seqrl.core.errors import did_you_mean
 
         metrics = self.metrics
         if name not in metrics:
             raise ConfigError(f"{self.path} has no metric {name!r}{did_you_mean(name, metrics)}")
-        column = metrics[name]
-        return float(column[np.isfinite(column)][-1])
+        finite = metrics[name][np.isfinite(metrics[name])]
+        if not len(finite):
+            raise ConfigError(f"{self.path}: no value of {name!r} is finite")
+        return float(finite[-1])
 
     def plot(self, *names: str, x: str | None = None, smooth: float = 0.0, file: str | Path | None = None) -> Image:
         """Return a picture of metrics, which a notebook shows; ``.show()`` opens it and ``.save(file)`` keeps it.
@@ -95,8 +102,11 @@ class Run:
         """
         import PIL.Image
 
+        from seqrl.reports.series import AXES
         from seqrl.scripts.plot import draw
 
+        if x is not None and x not in AXES:
+            raise ConfigError(f"x is one of {', '.join(AXES)}, got {x!r}")
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "plot.png" if file is None else Path(file)
             words = ["--output", str(target), "--overwrite", "--smooth", str(smooth)]
@@ -128,7 +138,7 @@ class Run:
 def train(
     config: str | Path | Mapping[str, Any] | BaseConfig,
     *,
-    env: Environment | None = None,
+    env: Environment | Mapping[str, Any] | None = None,
     dataset: str | Path | None = None,
     memory: str | None = None,
     env_steps: int | None = None,
@@ -146,7 +156,7 @@ def train(
     Args:
         config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
             the values of a run file.
-        env: Where to act: a gymnasium id, or what makes the environment, such as its class.
+        env: Where to act: a gymnasium id, what makes the environment, such as its class, or the section ``env``.
         dataset: Data file or store, in place of those of the run file.
         memory: ``algo.sequence_encoder.type``.
         env_steps: Work out everything that depends on a budget of environment steps.
@@ -165,6 +175,8 @@ def train(
     from seqrl.scripts.train import parser, resolve_config
     from seqrl.training.experiment import Experiment
 
+    if isinstance(env, Mapping):
+        overrides, env = {**overrides, "env": env}, None
     env_id = env if env is None or isinstance(env, str) else _registered(env)
     given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "name": name}
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
@@ -173,7 +185,8 @@ def train(
         values = json.loads(json.dumps(config.to_json() if isinstance(config, BaseConfig) else config))
     else:
         given["config" if str(config).endswith(".json") else "algo"] = config
-    resolved, notes = resolve_config(parser().parse_args(_words(given, plugins, overrides)), values)
+    says = partial(print, file=sys.stderr) if verbose else (lambda _: None)
+    resolved, notes = resolve_config(_parsed(parser(), _words(given, plugins, overrides)), values, says=says)
     run = Experiment(resolved, callbacks=callbacks, resume=resume, overwrite=overwrite, verbose=verbose)
     for note in notes:
         run.run_log.write(note)
@@ -183,9 +196,19 @@ def train(
 
 def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
     """Return what one would type behind ``seqrl train``."""
-    words = [word for option, value in given.items() if value is not None for word in (f"--{option}", str(value))]
-    words += [word for plugin in plugins for word in ("--plugin", plugin)]
-    return words + [word for k, v in _flat(overrides) for word in ("--set", f"{k}={json.dumps(v)}")]
+    words = [f"--{option}={value}" for option, value in given.items() if value is not None]
+    words += [f"--plugin={plugin}" for plugin in plugins]
+    return words + [f"--set={key}={json.dumps(value)}" for key, value in _flat(overrides)]
+
+
+def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Return the arguments; a mistake is an error instead of the end of the process."""
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(message)
+
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser.parse_args(words)
 
 
 def evaluate(
@@ -245,17 +268,24 @@ def load_dataset(path: str | Path, *, format: str | None = None) -> Store:
     return open_store(str(path), format=format)
 
 
+_MADE: dict[str, Any] = {}
+"""Id that :func:`_registered` gave -> what makes the environment."""
+
+
 def _registered(make: Callable[..., gym.Env[Any, Any]]) -> str:
-    """Return an id under which gymnasium makes the environment, in this process."""
+    """Return an id under which gymnasium makes the environment, in this process; one of its own for each object."""
     inner = make.func if isinstance(make, partial) else make
     name = getattr(inner, "__name__", type(inner).__name__)
-    env_id = f"{name if name.isidentifier() else 'Environment'}-v0"
-    if env_id in gym.registry:
-        if not callable(gym.registry[env_id].entry_point):
-            raise ConfigError(f"env: {env_id} is an environment of a package; give your class or function another name")
-        del gym.registry[env_id]
-    gym.register(env_id, entry_point=make)
-    return env_id
+    name = name if name.isidentifier() else "Environment"
+    for number in count(1):
+        env_id = f"{name}-v0" if number == 1 else f"{name}_{number}-v0"
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=make)
+            _MADE[env_id] = make
+            return env_id
+        if gym.registry[env_id].entry_point is make or _MADE.get(env_id) is make:
+            return env_id
+    raise AssertionError
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

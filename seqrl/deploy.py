@@ -69,6 +69,8 @@ class OnnxPolicy:
         elif len(self._is_first) != num_rows:
             raise DataError(f"{num_rows} rows, but the episode began with {len(self._is_first)}; call start_episode()")
         given = {_OBS + name: obs[name] for name in self.facts["observations"]}
+        if self.facts["max_step"] is not None and self._state["state/step"].max() > self.facts["max_step"]:
+            raise DataError(f"this policy takes no more than {self.facts['max_step'] + 1} steps of an episode")
         given |= {"reward": self._reward(reward, num_rows), "reset": self._is_first, **self._state}
         if self.facts["mask_entry"] is not None:
             mask = obs.get(self.facts["mask_entry"]) if action_mask is None else np.asarray(action_mask)
@@ -76,11 +78,14 @@ class OnnxPolicy:
             given["action_mask"] = np.ones((num_rows, width), bool)
             if mask is not None:
                 given["action_mask"] = np.asarray(mask, bool).reshape(num_rows, width)
+                parts = np.split(given["action_mask"], np.cumsum(self.facts["factors"])[:-1], axis=-1)
+                if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
+                    raise DataError("an action mask leaves no legal action")
         found = self._session.run(None, {name: given[name] for name in self._inputs})
         answers = dict(zip(self._outputs, found, strict=True))
         self._state = {name: answers[f"next_{name}"] for name in self._state}
         self._is_first = np.zeros(num_rows, bool)
-        actions = answers["action"].astype(self.facts["action_space"].get("dtype", "int8"))
+        actions = _within(self.facts["action_space"], answers["action"])
         return actions if batched_ob else actions[0]
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:
@@ -99,6 +104,10 @@ class OnnxPolicy:
             floats = obs[name].dtype.kind == "f"
             if facts["dtype"] == "uint8" and floats:
                 raise DataError(f"observation {name!r} is {obs[name].dtype}, but was uint8 (0 to 255) in training")
+            if (sizes := facts["categories"]) is not None:
+                index = obs[name].reshape(num_rows, -1)
+                if not ((index >= 0) & (index < np.asarray(sizes))).all():
+                    raise DataError(f"observation {name!r} is outside its categories {sizes}: {obs[name].tolist()}")
             obs[name] = obs[name].astype(_numpy_type(self._inputs.get(_OBS + name, "tensor(float)")))
         return obs
 
@@ -167,3 +176,13 @@ def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.
 def _numpy_type(kind: str) -> str:
     name = kind.removeprefix("tensor(").removesuffix(")")
     return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def _within(space: Mapping[str, Any], actions: np.ndarray) -> np.ndarray:
+    """Return actions of the dtype of their space, and within its bounds in that dtype."""
+    if space["type"] != "Box":
+        return actions.astype(space.get("dtype", "int8"))
+    low, high = (np.array(space[k], dtype=np.float64).reshape(-1) for k in ("low", "high"))
+    shape = space["shape"]
+    low, high = (np.broadcast_to(bound, int(np.prod(shape))).reshape(shape) for bound in (low, high))
+    return np.clip(actions.astype(np.float64), low, high).astype(space["dtype"])

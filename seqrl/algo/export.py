@@ -15,6 +15,7 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_atomic
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
 from seqrl.core.tensors import SeqInputs
+from seqrl.models.timestep_encoders import TextModality
 from seqrl.version import __version__
 
 FORMAT_VERSION = 1
@@ -37,13 +38,17 @@ class PolicyStep(nn.Module):
         algo: The policy.
 
     Raises:
-        ConfigError: If it gives no actions.
+        ConfigError: If it gives no actions, or reads goals or text.
     """
 
     def __init__(self, algo: Algo) -> None:
         super().__init__()
         if not algo.acts:
             raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
+        if algo.goal_keys:
+            raise ConfigError("a policy that reads goals (observation.goal_keys) cannot be exported yet")
+        if any(isinstance(net, TextModality) for net in algo.nets.modules()):
+            raise ConfigError("a policy that reads text cannot be exported: looking it up is no computation on tensors")
         algo.set_eval()
         self._algo = [algo]  # not a child: its networks are
         self.algo_name = algo.config.algo_name
@@ -209,10 +214,15 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
         "algorithm": config.algo_name,
         "memory": config.algo.sequence_encoder.choice()[0],
         "environment": config.env.id,
-        "observations": {k: {"shape": list(v.shape), "dtype": v.dtype} for k, v in module.obs.items()},
+        "observations": {
+            k: {"shape": list(v.shape), "dtype": v.dtype, "categories": None if v.nvec is None else list(v.nvec)}
+            for k, v in module.obs.items()
+        },
+        "max_step": module._algo[0].max_step,
+        "factors": list(module._algo[0].codec.factors),
         "observation_space": space_to_json(observation_space),
         "action_space": space_to_json(action_space),
-        "reads_reward": bool(config.observation.use_prev_reward),
+        "reads_reward": bool(config.observation.use_prev_reward or module._algo[0].needs_reward),
         "mask_entry": MASK_KEY if module.has_mask else None,
         "state": {
             n: {"shape": list(state[STATE + n].shape[1:]), "dtype": str(state[STATE + n].dtype).removeprefix("torch.")}

@@ -11,7 +11,8 @@ from gymnasium import spaces
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import OBS_KEY, ActionCodec, ObsSpec, flatten_obs, infer_observation_space
+from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ActionCodec, ObsSpec, flatten_obs, infer_observation_space
+from seqrl.core.text import with_readable_text
 
 PREV_REWARD, INNER = "prev_reward", "observation"
 """Entries of what :func:`seqrl.with_prev_reward` observes: the last reward, and an observation that was no dict."""
@@ -48,6 +49,7 @@ class RolloutPolicy:
         """Forget everything: all rows begin a new episode."""
         self.algo.set_eval()
         self._vector = None
+        self._calls += 1
 
     def reset_rows(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True, in batched use."""
@@ -97,6 +99,7 @@ class RolloutPolicy:
         if action_mask is not None:
             action_mask = np.asarray(action_mask) if batched_ob else np.asarray(action_mask)[None]
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
+        self._calls += 1
         self._vector = vector  # only now: a call that was refused begins no episode
         return actions if batched_ob else actions[0]
 
@@ -110,6 +113,7 @@ class RolloutPolicy:
                 raise DataError(f"the policy reads a dict with {', '.join(names)}, got {type(ob).__name__}")
             ob = {names[0]: ob}
         try:
+            ob = with_readable_text(ob)
             return flatten_obs(self.observation_space, ob)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error
@@ -141,7 +145,6 @@ class RolloutPolicy:
         Raises:
             DataError: If another episode was played with this policy meanwhile, or what it reads is missing.
         """
-        self.deterministic = deterministic
         reward, observation = _split_reward(observation, reward)
         batched = self._is_batched(observation)
         if state is None:
@@ -150,15 +153,21 @@ class RolloutPolicy:
             raise DataError("predict was given a state that is not the one of its last call; a policy plays one batch")
         elif episode_start is not None and np.any(episode_start):
             self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
-        actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
-        self._calls += 1
+        before, self.deterministic = self.deterministic, deterministic
+        if self._vector is not None:
+            self._vector.deterministic = deterministic
+        try:
+            actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
+        finally:
+            self.deterministic = before
         return actions, self._calls
 
     def _is_batched(self, observation: Any) -> bool:
         """Tell whether an observation has a leading row dimension."""
-        name, value = next(iter(self._flat(observation).items()))
-        spec = self.algo.obs.get(name)
-        return spec is not None and value.ndim == len(spec.shape) + 1
+        found = {name.removeprefix(GOAL_PREFIX): spec for name, spec in self.algo.obs.items()}
+        flat = self._flat(observation)
+        name = next((name for name in flat if name in found), None)
+        return name is not None and flat[name].ndim == len(found[name].shape) + 1
 
 
 def _split_reward(observation: Any, reward: Any) -> tuple[Any, Any]:

@@ -32,7 +32,8 @@ def show_messages(*, always: bool = False) -> Callable[[], None]:
     def stop() -> None:
         if console in ours.handlers:
             ours.removeHandler(console)
-            ours.level, ours.propagate = before
+            ours.setLevel(before[0])
+            ours.propagate = before[1]
 
     return stop
 

@@ -59,3 +59,13 @@ def readable(space: spaces.Space[Any], obs: Any) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(readable(sub, part) for sub, part in zip(space.spaces, obs, strict=True))
     return encode_text(obs) if isinstance(space, spaces.Text) else obs
+
+
+def with_readable_text(obs: Any) -> Any:
+    """Return an observation with each text in it as its bytes; nested dicts and tuples are searched."""
+    if isinstance(obs, dict):
+        return {name: with_readable_text(part) for name, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(with_readable_text(part) for part in obs)
+    is_text = isinstance(obs, str) or (isinstance(obs, np.ndarray | list) and np.asarray(obs).dtype.kind == "U")
+    return encode_text(obs) if is_text else obs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from seqrl.configs import (
@@ -160,6 +160,10 @@ def _data(args: argparse.Namespace) -> list[str]:
     return ["train.data=" + json.dumps([entry])]
 
 
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def _values(args: argparse.Namespace) -> dict[str, Any]:
     """Return what --config holds, or --algo names."""
     if (args.config is None) == (args.algo is None):
@@ -167,12 +171,15 @@ def _values(args: argparse.Namespace) -> dict[str, Any]:
     return read_config_values(args.config) if args.config else {"algo_name": args.algo}
 
 
-def resolve_config(args: argparse.Namespace, values: dict[str, Any] | None = None) -> tuple[BaseConfig, list[str]]:
+def resolve_config(
+    args: argparse.Namespace, values: dict[str, Any] | None = None, says: Callable[[str], Any] = _to_stderr
+) -> tuple[BaseConfig, list[str]]:
     """Return the config that the command line describes, and what it drops.
 
     Args:
         args: The command line.
         values: Of a run file, in place of --config and --algo.
+        says: Takes what the user should know.
 
     Raises:
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
@@ -196,13 +203,13 @@ def resolve_config(args: argparse.Namespace, values: dict[str, Any] | None = Non
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     dropped = [f"note: {text}" for text in apply_overrides(values, overrides)]
+    source = args.config or (f"--algo {args.algo}" if args.algo else "the config")
     if "algo_name" not in values:
-        raise ConfigError(f"{args.config}: algo_name is required, to know which algorithm's config this is")
+        raise ConfigError(f"{source}: algo_name is required, to know which algorithm's config this is")
     values, derived = _planned(values, args)
     for line in [*dropped, *(derived if args.print_config else _in_short(derived))]:
-        print(line, file=sys.stderr)
+        says(line)
     notes = [*dropped, *derived]
-    source = args.config or f"--algo {values['algo_name']}"
     return config_factory(str(values["algo_name"]), values, source), notes
 
 

@@ -1,6 +1,7 @@
 """Training, evaluation, runs and data by one call each, from Python."""
 
 import logging
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -35,6 +36,10 @@ class Lamp(gym.Env):
         self.time += 1
         reward = float(int(action) == self.light)
         return np.eye(2, dtype=np.float32)[self.light], reward, self.time == self.num_steps, False, {}
+
+
+class Short(Lamp):
+    """Cut by gymnasium."""
 
 
 @pytest.fixture
@@ -83,6 +88,36 @@ def test_a_run_is_evaluated_and_drawn(run, tmp_path):
 
 
 @pytest.mark.usefixtures("_here")
+def test_each_environment_has_an_id_of_its_own(run):
+    """A later one of the same name is not what an earlier run is evaluated in, and what the user registered stays."""
+    seqrl.evaluate(run, 4, env=partial(Lamp, num_steps=5))
+    assert run.evaluate(4)["eval/length_mean"] == 3.0
+    assert seqrl.evaluate(run, 4, env=lambda: Lamp(6))["eval/length_mean"] == 6.0
+    assert seqrl.evaluate(run, 4, env=lambda: Lamp(7))["eval/length_mean"] == 7.0
+    gym.register("Short-v0", entry_point=Short, max_episode_steps=2)
+    assert seqrl.evaluate(run, 4, env=Short)["eval/length_mean"] == 2.0
+    assert gym.registry["Short-v0"].max_episode_steps == 2
+
+
+def test_mistakes_are_errors_and_end_nothing(run):
+    with pytest.raises(ConfigError, match="such as 50k or 1M, got '0'"):
+        seqrl.train("actor_critic", env=Lamp, env_steps=0)
+    with pytest.raises(ConfigError, match="x is one of env_steps, "):
+        run.plot("eval/return_mean", x="steps")
+    with pytest.raises(ConfigError, match="the config: algo_name is required"):
+        seqrl.train({}, env=Lamp)
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_section_of_the_environment_is_taken_too(capsys):
+    config, kwargs = "actor_critic", {"env": {"id": "seqrl/TMazePassive-v0", "kwargs": {"corridor_length": 2}}}
+    collect = {"steps_per_epoch": 8, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
+    run = seqrl.train(config, memory="gru", name="a", env_steps=100, verbose=False, collect=collect, **kwargs,
+                      **{k: v for k, v in TINY.items() if k != "algo"})  # fmt: skip
+    assert run.config["env"]["kwargs"] == {"corridor_length": 2}
+    assert "note:" not in capsys.readouterr().err
+
+
 def test_values_of_a_run_file_and_its_template_are_taken(tmp_path):
     data = [{"scripted": "seqrl/TMazePassive-v0", "episodes": 6, "env_kwargs": {"corridor_length": 3}}]
     values = {**TINY, "algo_name": "bc", "train": {**TINY["train"], "data": data}}

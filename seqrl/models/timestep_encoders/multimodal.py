@@ -129,10 +129,10 @@ def build_modality(kind: str, options: Mapping[str, object], name: str, spec: Ob
 def default_choice(spec: ObsSpec) -> Choice:
     """Return the modality of an entry that the user has not named: ``image`` with a core for its size, or ``vector``.
 
-    An image has three axes of uint8, or of floats with an axis for the channels, and at least 15 x 15 pixels.
+    An image has three axes of uint8 or of floats, one of them for the channels, and at least 15 x 15 pixels.
     """
-    is_picture = spec.nvec is None and len(spec.shape) == 3
-    if is_picture and (spec.dtype == "uint8" or (spec.dtype.startswith("float") and channel_axis(spec.shape))):
+    is_picture = spec.nvec is None and len(spec.shape) == 3 and channel_axis(spec.shape) is not None
+    if is_picture and (spec.dtype == "uint8" or spec.dtype.startswith("float")):
         size = sorted(spec.shape)[1]
         if size >= SMALLEST_IMAGE:
             return "image", {"core": ("nature" if size >= SMALLEST_NATURE else "drq", {})}

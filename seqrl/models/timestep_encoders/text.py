@@ -85,7 +85,11 @@ class TextModality(Modality):
         known = torch.zeros(len(texts), d_vector)
         if vectors is not None and not are_local_weights_skipped():
             known = self._read(Path(vectors), (len(texts), d_vector))
-        self.register_buffer("vectors", known, persistent=vectors is not None)
+        if texts:
+            self.register_buffer("vectors", known)
+        self._found = np.zeros(
+            (0, d_vector), np.float32
+        )  # by the function, of the texts in _rows; no part of the weights
         self.linear = nn.Linear(d_vector, d_output)
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
@@ -96,8 +100,9 @@ class TextModality(Modality):
         """
         distinct, which = x.flatten(0, 1).unique(dim=0, return_inverse=True)
         rows = self._rows_of([decode_text(row) for row in distinct.cpu().numpy()])
-        vectors = nn.functional.pad(self.vectors, (0, 0, 0, 1))  # row -1: of no text, as in padding
-        found = vectors[torch.tensor(rows, device=x.device)[which]]
+        known = self.vectors if self._function is None else torch.from_numpy(self._found).to(x.device)
+        known = nn.functional.pad(known, (0, 0, 0, 1))  # row -1: of no text, as in padding
+        found = known[torch.tensor(rows, device=x.device)[which]]
         y: Tensor = self.linear(found).unflatten(0, x.shape[:2])
         return y
 
@@ -111,11 +116,11 @@ class TextModality(Modality):
             near = did_you_mean(new[0], self._rows)
             raise DataError(f"{self.key}.texts: has no {new[0]!r}{near}; it has {len(self._rows)} texts")
         if new and self._function is not None:
-            found = torch.from_numpy(np.asarray(self._function(new, self.vectors.shape[1]), np.float32))
-            if found.shape != (expected := (len(new), self.vectors.shape[1])):
-                raise ConfigError(f"{self.key}.function: gave {tuple(found.shape)}, expected {expected} (d_vector)")
+            found = np.asarray(self._function(new, self._found.shape[1]), np.float32)
+            if found.shape != (expected := (len(new), self._found.shape[1])):
+                raise ConfigError(f"{self.key}.function: gave {found.shape}, expected {expected} (d_vector)")
             self._rows |= {text: len(self._rows) + i for i, text in enumerate(new)}
-            self.vectors = torch.cat([self.vectors, found.to(self.vectors)])
+            self._found = np.concatenate([self._found, found])
         return [self._rows.get(text, -1) for text in texts]
 
     def _read(self, file: Path, shape: tuple[int, int]) -> Tensor:

@@ -124,6 +124,25 @@ def test_illegal_actions_are_never_taken_and_rewards_are_asked_for(file):
     assert policy(obs, reward=1.0) in (4, 5, 6)
 
 
+def test_an_action_mask_that_forbids_everything_and_foreign_categories_are_refused(file):
+    policy = policy_from_onnx(file)
+    obs = {k: v.numpy()[0] for k, v in random_obs(np.random.default_rng(0), OBS, 1).items()}
+    with pytest.raises(DataError, match="leaves no legal action"):
+        policy(obs, action_mask=[False, False, False])
+    with pytest.raises(DataError, match=r"'room' is outside its categories \[3\]"):
+        policy({**obs, "room": 3})
+
+
+def test_a_policy_that_is_told_returns_asks_for_rewards(tmp_path):
+    facts = export_onnx(
+        small_algo("decision_transformer", "gru", ACTION_SPACES["discrete"], WINDOW),
+        tmp_path / "p.onnx",
+        space_of(OBS),
+        ACTION_SPACES["discrete"],
+    )
+    assert facts["reads_reward"]
+
+
 def test_a_file_that_is_no_policy(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist; write it with: seqrl export"):
         policy_from_onnx(tmp_path / "none.onnx")

@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 
 import seqrl
+from seqrl.algo.ema import AveragedNets
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.text import decode_text, encode_text
@@ -79,6 +80,19 @@ def test_a_function_is_asked_for_each_sentence_once(monkeypatch):
     torch.testing.assert_close(modality(rows), y)
     assert sorted(asked) == ["ab", "abcd", "x"]
     assert set(modality.state_dict()) == {"linear.weight", "linear.bias"}
+
+
+def test_what_a_function_gave_is_no_part_of_averaged_weights_nor_of_inference():
+    modality = TextModality("say", SPEC, d_vector=8, d_output=3)
+    nets = torch.nn.ModuleDict({"say": modality})
+    averages = AveragedNets(nets, power=0.75, max_decay=0.99)
+    rows = torch.from_numpy(encode_text([["one", "two", "three"]]))
+    with torch.inference_mode():
+        seen = modality(rows)
+        averages.averages["say"](rows.flip(1))
+    averages.move(nets)
+    modality(rows).square().sum().backward()
+    torch.testing.assert_close(modality(rows), seen)
 
 
 def test_sentences_that_share_words_are_near():

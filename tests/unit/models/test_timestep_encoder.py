@@ -213,6 +213,8 @@ def test_auto_reads_images_by_convolutions(size, core):
     assert kinds == {"body": "VectorModality", "camera": "ImageModality", "grid": "VectorModality"}
     assert type(auto.modalities[1].reader.core).__name__ == core
     assert auto.modalities[0].normalizer is None
+    cube = build_timestep_encoder("auto", {}, {"voxels": ObsSpec((20, 20, 20), "uint8")}, 0, 0)
+    assert type(cube) is MLPTimestepEncoder
     only = build_timestep_encoder("auto", {"obs_keys": ["body"]}, specs, 0, 0)
     assert type(only) is MLPTimestepEncoder
     with pytest.raises(ConfigError, match="unknown observation 'bod'; did you mean 'body'"):

@@ -41,6 +41,36 @@ def test_another_batch_in_between_is_refused(policy):
         policy.predict(obs, state)
 
 
+def test_sampling_may_begin_in_the_middle_and_changes_nothing_else(policy):
+    obs = rows(np.random.default_rng(0))
+    _, state = policy.predict(obs)
+    sampled, _ = policy.predict(obs, state, deterministic=False)
+    assert policy.deterministic
+    other = RolloutPolicy(policy.algo)
+    other(obs, batched_ob=True)
+    assert not np.array_equal(sampled, other(obs, batched_ob=True))
+
+
+def test_an_episode_in_between_is_noticed(policy):
+    obs = rows(np.random.default_rng(0))
+    _, state = policy.predict(obs)
+    policy.start_episode()
+    policy(obs, batched_ob=True)
+    with pytest.raises(DataError, match="not the one of its last call"):
+        policy.predict(obs, state)
+
+
+def test_entries_that_are_not_read_do_not_matter():
+    algo = small_algo("bc", "gru", ACTION_SPACES["box"])
+    policy = RolloutPolicy(algo, gym.spaces.Dict({"a_camera": gym.spaces.Box(0, 1, (4, 4)), **spaces_of(algo)}))
+    obs = {**rows(np.random.default_rng(0)), "a_camera": np.zeros((3, 4, 4), np.float32)}
+    assert policy.predict(obs)[0].shape == (3, 2, 2)
+
+
+def spaces_of(algo):
+    return dict(RolloutPolicy(algo).observation_space.spaces)
+
+
 def test_rewards_are_asked_for_and_come_from_the_wrapper():
     policy = RolloutPolicy(small_algo("actor_critic", "gru", ACTION_SPACES["discrete"]))
     other, rng = RolloutPolicy(policy.algo), np.random.default_rng(0)
