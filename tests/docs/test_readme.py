@@ -22,6 +22,7 @@ def blocks(page, language):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("unchecked_shapes", "registries_as_before")
 def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("seqrl.reports.curves.curve_svg", lambda *_, **__: "<svg></svg>")  # drawn by other tests

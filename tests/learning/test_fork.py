@@ -48,22 +48,23 @@ def test_a_mean_runs_into_the_wall(tmp_path):
     assert success <= 0.05
 
 
+ACT = {"d_model": 32, "num_encoder_layers": 1}
 WIDE = {"denoiser": {"type": "mlp", "d_hidden": 256, "num_layers": 3}}
 
 
 @pytest.mark.learning
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algo", "chunk_steps", "section"),
+    ("algo", "chunk_steps", "num_steps", "section"),
     [
-        ("flow_matching", 4, WIDE),
-        ("diffusion_policy", 1, {**WIDE, "inference_steps": 20}),
-        ("act", 4, {"d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
+        ("flow_matching", 4, 2000, WIDE),
+        ("diffusion_policy", 1, 2000, {**WIDE, "inference_steps": 20}),
+        ("act", 4, 1000, {**ACT, "kl_weight": 0.02}),
     ],
 )
-def test_policies_of_several_modes_take_both_ways(algo, chunk_steps, section, tmp_path):
+def test_policies_of_several_modes_take_both_ways(algo, chunk_steps, num_steps, section, tmp_path):
     chunks = {"chunk_steps": chunk_steps, "execute_steps": max(chunk_steps // 2, 1)}
-    success, right = learned(algo, tmp_path, 2000, **chunks, **section)
+    success, right = learned(algo, tmp_path, num_steps, **chunks, **section)
     assert success >= 0.75
     assert 0.25 <= right / success <= 0.75
 
@@ -72,8 +73,7 @@ def test_policies_of_several_modes_take_both_ways(algo, chunk_steps, section, tm
 @pytest.mark.slow
 def test_a_latent_without_divergence_from_its_prior_collides(tmp_path):
     """Nothing holds the posterior near what acting draws from, so a draw says nothing."""
-    small = {"d_model": 64, "num_encoder_layers": 2}
-    success, _ = learned("act", tmp_path, 2000, chunk_steps=4, execute_steps=2, kl_weight=0.0, **small)
+    success, _ = learned("act", tmp_path, 1000, chunk_steps=4, execute_steps=2, kl_weight=0.0, **ACT)
     assert success <= 0.6
 
 
