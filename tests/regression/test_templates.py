@@ -16,5 +16,6 @@ def test_a_template_trains(name, tmp_path, monkeypatch):
     if name.endswith("_images.json"):
         pytest.importorskip("gym_pusht")
     monkeypatch.chdir(tmp_path)
-    words = [word for setting in VARIANTS.get(name, ()) for word in ("--set", setting)]
+    settings = VARIANTS.get(name, ["env.kwargs.max_episode_steps=20"] if name.endswith("_images.json") else ())
+    words = [word for setting in settings for word in ("--set", setting)]
     assert train.main(["--config", name.split(",")[0], "--debug", *words]) == 0
