@@ -109,13 +109,13 @@ class ImageReader(nn.Module):
         elif self.channels == "last":
             x = x.movedim(-1, 2)
         numbers = self._numbers(x)
-        num_views = len(numbers) // len(x)
+        num_views = numbers.shape[0] // x.shape[0] if self.training else 1
         if condition is not None:
             condition = condition.repeat_interleave(num_views, dim=0).flatten(0, 1)
         flat = numbers.flatten(0, 1)
         features = self.core(flat) if condition is None else self.core(flat, condition)
         y: Tensor = self.linear(features).unflatten(0, numbers.shape[:2])
-        return y if num_views == 1 else y.unflatten(0, (len(x), num_views)).mean(dim=1)
+        return y if num_views == 1 else y.unflatten(0, (x.shape[0], num_views)).mean(dim=1)
 
     def _numbers(self, x: Tensor) -> Tensor:
         """Return what the core reads, ``(B V, L, C, H, W)`` float32 with V views of each window, one after another."""
