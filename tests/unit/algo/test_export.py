@@ -89,7 +89,7 @@ def test_images_are_read(tmp_path, memory):
      "hbc", "diffusion_policy", "flow_matching"],
 )  # fmt: skip
 def test_every_algorithm_acts_as_itself(tmp_path, name):
-    limit = 1e-2 if name == "diffusion_policy" else 2e-5  # rounding grows from one denoising step to the next
+    limit = 1e-3 if name == "diffusion_policy" else 2e-5  # rounding grows from one denoising step to the next
     assert play_both(tmp_path, small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), OBS, 3) < limit
 
 
