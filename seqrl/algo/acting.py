@@ -45,11 +45,11 @@ class ActingAlgo(Protocol):
     def explores(self) -> bool:
         """Whether :meth:`explore` differs from :meth:`act`."""
 
-    def subgoals(self, state: dict[str, Any]) -> dict[str, Tensor]:
-        """Return what the rows are on their way to."""
-
     def explore(self, inputs: SeqInputs, state: dict[str, Any], luck: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the same for training environments."""
+
+    def subgoals(self, state: dict[str, Any]) -> dict[str, Tensor]:
+        """Return what the rows are on their way to."""
 
     def step_problem(self, step: int) -> str:
         """Return what to say of a step that the memory cannot take."""

@@ -229,10 +229,3 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
             for n in module.state_names
         },
     }
-
-
-def as_named(module: PolicyStep, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the step gives for named inputs, by the names of the outputs."""
-    with torch.no_grad():
-        given = module(*(values[name] for name in module.example_names))
-    return dict(zip(module.output_names, given, strict=True))

@@ -128,7 +128,8 @@ class Breaking(SyncVectorEnv):
 class RandomAlgo:
     """Acts at random, counts its steps in its state, and notes what it was shown at each time of each episode."""
 
-    max_step, device, nets, step_problem = None, torch.device("cpu"), SimpleNamespace(training=False), str
+    max_step, device, nets = None, torch.device("cpu"), SimpleNamespace(training=False)
+    step_problem, subgoals = str, dict
     config = SimpleNamespace(observation=SimpleNamespace(use_prev_reward=True))
     goal_keys, needs_reward, explores = (), False, True
     inputs = SimpleNamespace(scaled=lambda x: x, own_actions=lambda x: x)
