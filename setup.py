@@ -23,7 +23,7 @@ EXTRAS = {
     "wandb": ["wandb>=0.19"],
     "video": ["imageio-ffmpeg>=0.5"],
     "onnx": ["onnx>=1.16", "onnxscript>=0.1", "onnxruntime>=1.18"],
-    "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.25"],
+    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.8", "mkdocstrings[python]>=1.0"],
 }
 EXTRAS["test"] = [
     "pytest>=8",
@@ -37,6 +37,7 @@ EXTRAS["test"] = [
 ]
 EXTRAS["dev"] = [
     *EXTRAS["test"],
+    *EXTRAS["docs"],
     "build>=1.2",
     "codespell>=2.3",
     "import-linter>=2.16",

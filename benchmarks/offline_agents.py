@@ -1,4 +1,4 @@
-"""Success of cloning and of agents that learn from demonstrations of mixed quality: the table in the README.
+"""Success of cloning and of agents that learn from demonstrations of mixed quality: the table in docs/offline.md.
 
 python benchmarks/offline_agents.py                  # whatever has no result yet; may be stopped and started again
 python benchmarks/offline_agents.py --algos bc       # some algorithms; one that is new is an entry in ALGOS
@@ -245,7 +245,7 @@ def main() -> None:
         print("recorded in", file, flush=True)
     text = table(rows_of_table())
     print(text)
-    write_table(ROOT / "README.md", "offline agents", text)
+    write_table(ROOT / "docs/offline.md", "offline agents", text)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +178,8 @@ def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: An
     program = _exported(module)
     names: dict[str, Any] = {"input_names": module.example_names, "output_names": module.output_names}
     try:
-        model = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+        with _quiet():
+            model = torch.onnx.export(program, dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
         raise _refusal(module, error) from error
     assert model is not None
@@ -185,12 +190,27 @@ def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: An
     return facts
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what the exporter says of its own internals, and of packages that it does not need."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("ignore", message="The tensor attributes? ")
+            yield
+    finally:
+        log.setLevel(level)
+
+
 def _exported(module: PolicyStep) -> torch.export.ExportedProgram:
     example = tuple(module.example(3).values())
     batch = torch.export.Dim("batch", min=1)
     shapes = {"values": tuple({0: batch} for _ in example)}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _quiet():
             return torch.export.export(module, example, dynamic_shapes=shapes)
     except Exception as error:
         raise _refusal(module, error) from error

@@ -22,6 +22,7 @@ DATA = 'train.data=[{"scripted": "seqrl/TMazePassive-v0", "episodes": 20}]'
 ONLINE = ["collect.steps_per_epoch=30", "collect.num_envs=2", "collect.trajectory_steps=10"]
 PLUGINS = {
     "soft_bc": [DATA, "algo_name=soft_bc"],
+    "my_iql": [DATA, "algo_name=my_iql"],
     "every_nth": [
         DATA,
         'algo.sequence_encoder.score={"type": "every_nth", "n": 2}',

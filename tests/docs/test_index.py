@@ -23,21 +23,39 @@ COMMANDS = sorted(
 )
 
 
+SAVED = {
+    name: code
+    for page in PAGES
+    for name, code in re.findall(r"Save this as `(\w+\.py)`.*?```python\n(.*?)```", page.read_text(), re.DOTALL)
+}
+"""Plug-ins that pages tell their readers to save."""
+
+
+@pytest.fixture
+def _at_the_top(tmp_path, monkeypatch):
+    """Be where the examples are, and what the pages say to save."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("examples", "benchmarks"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    for name, code in SAVED.items():
+        (tmp_path / name).write_text(code)
+
+
 def test_the_index_leads_to_every_page_once():
     index = ROOT / "docs" / "README.md"
     linked = re.findall(r"^ *- \[[^\]]+\]\(([^)]+)\): \S", index.read_text(), flags=re.MULTILINE)
     assert sorted(linked) == sorted(p.relative_to(ROOT / "docs").as_posix() for p in PAGES if p != index)
 
 
+@pytest.mark.usefixtures("_at_the_top", "registries_as_before")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_training_command_has_a_legal_config(command, monkeypatch, capsys):
-    monkeypatch.chdir(ROOT)
+def test_every_training_command_has_a_legal_config(command):
     assert train.main([*shlex.split(command)[2:], "--print-config"]) == 0
 
 
+@pytest.mark.usefixtures("_at_the_top", "registries_as_before")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_training_command_names_environments_that_take_their_arguments(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_every_training_command_names_environments_that_take_their_arguments(command):
     config, _ = train.resolve_config(train.parser().parse_args(shlex.split(command)[2:]))
     for is_evaluation in (False, True):
         for make in single_makers(config, tasks(config.env, None, {}, is_evaluation=is_evaluation)):

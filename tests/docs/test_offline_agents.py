@@ -1,4 +1,4 @@
-"""The README's table of offline learning: its results are of the settings that are there, and agents beat cloning."""
+"""The table of offline learning: its results are of the settings that are there, and agents beat cloning."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ def test_results_are_of_the_present_settings(file):
 
 
 def test_the_table_is_that_of_the_results():
-    assert table(offline_agents.rows_of_table()) in (ROOT / "README.md").read_text()
+    assert table(offline_agents.rows_of_table()) in (ROOT / "docs/offline.md").read_text()
 
 
 @pytest.mark.parametrize(("task", "algo"), TABLED)

@@ -163,14 +163,14 @@ def test_nothing_to_check(tmp_path, capsys, text, code):
 ROOT = Path(__file__).parents[2]
 SHOWN = {
     name: code
-    for page in (ROOT / "README.md", ROOT / "docs" / "memories.md")
+    for page in (ROOT / "README.md", ROOT / "docs/memories.md", *sorted((ROOT / "docs/tutorials").glob("*.md")))
     for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     for name in re.findall(r"@(?:\w+\.)?register\w*\(\"(\w+)\"\)", code)
 }
 
 
 def test_what_the_pages_show_is_found():
-    assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth"}
+    assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth", "my_iql"}
 
 
 @pytest.mark.slow
