@@ -427,12 +427,19 @@ class ValueAlgo(ABC):
     """Algorithms that also estimate values."""
 
     @abstractmethod
-    def get_state_value(self, batch: SeqBatch) -> Tensor:
-        """Return V of every input."""
+    def get_state_value(
+        self, obs_dict: SeqBatch | Mapping[str, Any], goal_dict: Mapping[str, Any] | None = None
+    ) -> Tensor:
+        """Return V of a processed batch, or of observations."""
 
     @abstractmethod
-    def get_state_action_value(self, batch: SeqBatch) -> Tensor:
-        """Return Q of every transition."""
+    def get_state_action_value(
+        self,
+        obs_dict: SeqBatch | Mapping[str, Any],
+        actions: Tensor | None = None,
+        goal_dict: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Return Q of a processed batch, or of observations and actions."""
 
 
 def algo_factory(

@@ -19,7 +19,7 @@ from seqrl.algo.objectives import masked_mean, n_step_targets
 from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.trunk import build_actor, build_trunk
 from seqrl.configs.sections.agent import ValueSection
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.registry import Choice
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
@@ -346,10 +346,58 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             "ensemble_std": q.std(-1, correction=0) / multiplier,
         }
 
-    def get_state_value(self, batch: SeqBatch) -> Tensor:
-        """Return V ``(B, T)`` under the acting discount, in original reward units."""
-        return self.get_values(batch)["v"][..., -1]
+    def get_state_value(
+        self, obs_dict: SeqBatch | Mapping[str, Any], goal_dict: Mapping[str, Any] | None = None
+    ) -> Float[Tensor, "B T"]:
+        """Return V under the acting discount, in original reward units.
 
-    def get_state_action_value(self, batch: SeqBatch) -> Tensor:
-        """Return Q ``(B, T)`` of the data's actions under the acting discount, in original reward units."""
-        return self.get_values(batch)["q"][..., -1]
+        Args:
+            obs_dict: A processed batch; or, as in robomimic, observations in environment units, name -> ``(B, ...)`` at
+                the start of an episode, or ``(B, T, ...)`` from there on. No actions and rewards are known then.
+            goal_dict: Name -> ``(B, ...)``, beside such observations.
+        """
+        return self.get_values(self._as_batch(obs_dict, None, goal_dict))["v"][..., -1]
+
+    def get_state_action_value(
+        self,
+        obs_dict: SeqBatch | Mapping[str, Any],
+        actions: Tensor | None = None,
+        goal_dict: Mapping[str, Any] | None = None,
+    ) -> Float[Tensor, "B T"]:
+        """Return Q under the acting discount, in original reward units, of a batch's actions or of these.
+
+        Args:
+            obs_dict: As in :meth:`get_state_value`.
+            actions: ``(B, A)`` or ``(B, T, A)`` as the policy knows them, beside observations.
+            goal_dict: As in :meth:`get_state_value`.
+
+        Raises:
+            DataError: If observations are given without actions.
+        """
+        if actions is None and not isinstance(obs_dict, SeqBatch):
+            raise DataError("get_state_action_value needs the actions beside the observations")
+        return self.get_values(self._as_batch(obs_dict, actions, goal_dict))["q"][..., -1]
+
+    def _as_batch(
+        self, obs: SeqBatch | Mapping[str, Any], actions: Tensor | None, goal: Mapping[str, Any] | None
+    ) -> SeqBatch:
+        """Return a processed batch of windows that begin with an episode; a batch as it is."""
+        if isinstance(obs, SeqBatch):
+            return obs
+        name = next((n for n in obs if n in self.obs), None)
+        if name is None:
+            raise DataError(f"observations have {', '.join(obs) or 'nothing'}; the policy reads {', '.join(self.obs)}")
+        values = {k: torch.as_tensor(v) for k, v in obs.items()}
+        if values[name].dim() == len(self.obs[name].shape) + 1:
+            values = {k: v.unsqueeze(1) for k, v in values.items()}
+        num, steps = values[name].shape[:2]
+        done = torch.zeros(num, steps, self.codec.dim) if actions is None else torch.as_tensor(actions)
+        aims = {k: torch.as_tensor(v).unsqueeze(1) for k, v in (goal or {}).items()}
+        batch = SeqBatch.from_mapping(
+            {
+                "obs": values,
+                "actions": done.reshape(num, steps, -1),
+                "goal": {k: v.expand(-1, steps + 1, *v.shape[2:]) for k, v in aims.items()},
+            }
+        )
+        return self.inputs.batch(batch.to(self.device))

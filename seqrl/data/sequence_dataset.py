@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch.utils.data import Dataset, WeightedRandomSampler
 
 from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
@@ -17,15 +18,16 @@ from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.extras import EXTRAS, RETURNS, check_whole, window_returns
+from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
-from seqrl.data.sampling import Padding, draw_trajectories, draw_windows, split_numbers
+from seqrl.data.sampling import Padding, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store, StoreInfo
 
 
-class SequenceDataset(TrainingDataset):
-    """Draws batches of windows.
+class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
+    """Draws batches of windows; also a torch ``Dataset`` of all windows, for a DataLoader.
 
     Batch ``k`` of epoch ``e`` depends on (seed, rank, e, k), and on the sources as they were at the last
     :meth:`refresh`.
@@ -250,6 +252,14 @@ class SequenceDataset(TrainingDataset):
             one_by_one = [self._relabelled(store, int(n), relabeler, rng) for n in trajectories]
             return {k: np.stack([columns[k] for columns in one_by_one]) for k in one_by_one[0]}
         start, real = draw_windows(lengths[chosen], self._window, self._padding, rng)
+        return self._read(source, trajectories, start, real, rng)
+
+    def _read(
+        self, source: int, trajectories: np.ndarray, start: np.ndarray, real: np.ndarray, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Return the windows of these trajectories that begin at these inputs, with so many real transitions."""
+        store, relabeler = self.sources[source].store, self.sources[source].relabeler
+        lengths = store.length[trajectories]
         offsets = start[:, None] + np.minimum(np.arange(self._window + 1), real[:, None])
         if relabeler is not None and self._extras & RETURNS:
             raise DataError(
@@ -263,11 +273,82 @@ class SequenceDataset(TrainingDataset):
             relabelled = relabeler.relabel_window(columns, rng)
             columns = {k: v for k, v in relabelled.items() if k in self._columns or k not in store.schema}
         if self._goal_keys:
-            ends = store.gather(trajectories, lengths[chosen][:, None], [f"obs/{k}" for k in self._goal_keys])
+            ends = store.gather(trajectories, lengths[:, None], [f"obs/{k}" for k in self._goal_keys])
             columns |= self._goals({k: v[:, 0] for k, v in ends.items()}, len(trajectories))
         first_rows = np.concatenate([[0], np.cumsum(store.length + 1)])[trajectories][:, None] if self._attached else 0
         attached = {f"extras/{k}": rows[source][first_rows + offsets] for k, rows in self._attached.items()}
-        return columns | self._extra_columns(store, trajectories, lengths[chosen], offsets) | attached
+        return columns | self._extra_columns(store, trajectories, lengths, offsets) | attached
+
+    # ------------------------------------------------------------------------- as a torch.utils.data.Dataset
+    def __len__(self) -> int:
+        """Return how many windows there are.
+
+        With ``padding`` ``right`` or ``both`` one begins at every transition; else a trajectory of N transitions has
+        N - T + 1, at least one.
+        """
+        return int(sum(counts.sum() for counts in self._window_counts()))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return one window in robomimic's form, for a DataLoader, whose batches ``process_batch_for_training`` takes.
+
+        Returns:
+            See :func:`~seqrl.data.items.as_item`.
+
+        Raises:
+            IndexError: If there are fewer windows.
+            DataError: If its source relabels, which takes random numbers: draw a :meth:`batch`.
+        """
+        counts = self._window_counts()
+        source, trajectory, start = locate(index, counts)
+        if self.sources[source].relabeler is not None:
+            raise DataError(f"{self.sources[source].name} relabels what is drawn: use SequenceDataset.batch")
+        length = int(self._lengths[source][trajectory])
+        number, real = self._numbers[source][[trajectory]], np.array([min(self._window, length - start)])
+        return as_item(self._collate(self._read(source, number, np.array([start]), real, np.random.default_rng(0))))
+
+    def get_dataset_sampler(self) -> WeightedRandomSampler | None:
+        """Return what draws windows with the shares of the sources and votes of :meth:`batch`; None if all are alike.
+
+        For ``DataLoader(dataset, sampler=sampler, shuffle=sampler is None)``.
+        """
+        counts = self._window_counts()
+        votes = self._lengths if self._sample_by == "transition" else [np.ones(len(x)) for x in self._lengths]
+        weights = [
+            np.repeat(share * v / max(v.sum(), 1) / c, c)
+            for share, v, c in zip(self._weights, votes, counts, strict=True)
+        ]
+        weight = np.concatenate(weights)
+        if np.allclose(weight, weight[0]):
+            return None
+        return WeightedRandomSampler(weight.tolist(), len(weight), replacement=True)
+
+    def get_trajectory_at_index(self, index: int) -> dict[str, Any]:
+        """Return a whole trajectory.
+
+        Args:
+            index: Of the trajectory, counted over the sources.
+
+        Returns:
+            The whole of it in the form of :meth:`__getitem__`, and its name in the data as ``ep``.
+
+        Raises:
+            IndexError: If there are fewer trajectories.
+        """
+        source, number, _ = locate(index, [np.ones(len(x), np.int64) for x in self._lengths])
+        store, chosen = self.sources[source].store, int(self._numbers[source][number])
+        whole = SequenceDataset(
+            [Source(store, indices=np.array([chosen]))],
+            int(store.length[chosen]),
+            keys=self._keys,
+            goal_keys=self._goal_keys,
+        )
+        return {**whole[0], "ep": store.names[chosen]}
+
+    def _window_counts(self) -> list[np.ndarray]:
+        """Return the number of windows of each trajectory of each source."""
+        if self._padding in ("right", "both"):
+            return self._lengths
+        return [np.maximum(lengths - self._window + 1, 1) for lengths in self._lengths]
 
     def _extra_columns(
         self, store: Store, trajectories: np.ndarray, lengths: np.ndarray, offsets: np.ndarray
@@ -373,46 +454,3 @@ def obs_names(store: Store) -> list[str]:
 def _tensor(array: np.ndarray) -> torch.Tensor:
     """Return a tensor; float64 becomes float32, as policies compute in it."""
     return torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
-
-
-def split_by_episode(
-    store: Store,
-    valid_fraction: float,
-    seed: int,
-    *,
-    train_key: str | None = None,
-    valid_key: str | None = None,
-    max_episodes: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the training and the validation trajectories of a store.
-
-    With a ``valid_key`` the two are those that the filters name, and ``max_episodes`` limits the training ones; else
-    ``valid_fraction`` of the first ``max_episodes`` training trajectories is held out at random (at least one, where
-    there are two).
-
-    Raises:
-        DataError: If a filter key does not exist, or selects nothing.
-    """
-    train = select_episodes(store, train_key)
-    if valid_key is not None:
-        valid = select_episodes(store, valid_key)
-        return np.setdiff1d(train, valid)[:max_episodes], valid
-    return split_numbers(train[:max_episodes], valid_fraction, seed)
-
-
-def select_episodes(store: Store, key: str | None) -> np.ndarray:
-    """Return the numbers of the trajectories that a filter names; all without a filter.
-
-    Raises:
-        DataError: If there is no such filter, or it names none.
-    """
-    if key is None:
-        return np.arange(len(store))
-    if key not in store.info.filters:
-        legal = ", ".join(sorted(store.info.filters)) or "none"
-        raise DataError(f"{store.info.source or store.path}: no filter key {key!r}; it has: {legal}")
-    names = set(store.info.filters[key])
-    chosen = np.array([i for i, name in enumerate(store.names) if name in names], np.int64)
-    if not len(chosen):
-        raise DataError(f"{store.info.source or store.path}: filter key {key!r} selects no episode")
-    return chosen

@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     _check(args)
     from seqrl.core.plugins import load_plugins
+    from seqrl.data.episodes import select_episodes
     from seqrl.data.ingest import open_store
-    from seqrl.data.sequence_dataset import select_episodes
     from seqrl.rollout.video import VideoWriter, check_video_suffix
 
     if args.output is not None:

@@ -23,10 +23,11 @@ from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
+from seqrl.data.episodes import split_by_episode
 from seqrl.data.ingest import cached_store, open_store
 from seqrl.data.mixture import Source
 from seqrl.data.relabel import Relabeler
-from seqrl.data.sequence_dataset import SequenceDataset, split_by_episode
+from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.shard import trajectory_columns
 from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
 from seqrl.envs.make import env_maker

@@ -59,7 +59,7 @@ def _data(parts: Parts) -> dict[str, str]:
     if not known:
         return {} if parts.replay is not None else dataset.describe()
     facts = {
-        "trajectories": f"{dataset.num_trajectories} train, {valid.num_trajectories if valid else 0} held out",
+        "trajectories": f"{dataset.num_trajectories} train, {0 if valid is None else valid.num_trajectories} held out",
         "transitions": format_count(dataset.num_transitions),
         "on disk": format_megabytes(known["megabytes"]) + ", memory-mapped",
         "mean return": f"{known['mean_return']:.4g}",

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from seqrl.algo import algo_factory
 from seqrl.algo.objectives import expectile_loss
 from seqrl.configs import config_factory
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.models.distributions import Gaussian
 from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
 
@@ -150,3 +150,27 @@ def test_settings_out_of_range_are_named():
 def test_it_needs_the_next_observation():
     algo = algo_factory("iql", small_config("iql"), OBS, 3, "cpu", spaces.Discrete(3))
     assert algo.needs == {"next_obs"}
+
+
+@pytest.mark.parametrize("name", ["iql", "actor_critic"])
+@pytest.mark.parametrize("space", ["discrete", "box"])
+def test_values_of_observations_are_those_of_a_batch(name, space):
+    """robomimic's verbs: at an episode's first step nothing but the observation is known."""
+    algo = small_algo(name, "gru", ACTION_SPACES[space], distribution={"type": "auto"})
+    algo.set_eval()
+    given = random_batch(ACTION_SPACES[space])
+    batch = algo.process_batch_for_training(given)
+    now = {k: v[:, 0].numpy() for k, v in given.inputs.obs.items()}
+    torch.testing.assert_close(
+        algo.get_state_action_value(now, given.actions[:, 0]), algo.get_state_action_value(batch)[:, :1]
+    )
+    if (name, space) != ("actor_critic", "box"):  # its V is a mean of drawn actions
+        torch.testing.assert_close(algo.get_state_value(obs_dict=now), algo.get_state_value(batch)[:, :1])
+    so_far = {k: v[:, :4] for k, v in given.inputs.obs.items()}
+    values = algo.get_state_action_value(so_far, given.actions[:, :4])
+    assert values.shape == (len(given.actions), 4)
+    torch.testing.assert_close(values[:, :1], algo.get_state_action_value(batch)[:, :1])
+    with pytest.raises(DataError, match="needs the actions"):
+        algo.get_state_action_value(now)
+    with pytest.raises(DataError, match="observations have nothing; the policy reads"):
+        algo.get_state_value({})

@@ -9,7 +9,7 @@ from seqrl.configs import config_factory
 from seqrl.configs.sections.run import DataSection
 from seqrl.core.errors import ConfigError
 from seqrl.data import SequenceDataset, Source
-from seqrl.data.sequence_dataset import split_by_episode
+from seqrl.data.episodes import split_by_episode
 from seqrl.training.sources import split_sources
 from tests.unit.data.test_sequence_dataset import ACTION_SPACES, make_trajectory, whole, write
 

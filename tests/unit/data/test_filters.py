@@ -10,8 +10,8 @@ import pytest
 
 from seqrl.core.errors import DataError
 from seqrl.data import Store, StoreWriter, filters, ingest
+from seqrl.data.episodes import split_by_episode
 from seqrl.data.filters import random_subset, read_filters, split_train_val, write_filters
-from seqrl.data.sequence_dataset import split_by_episode
 from seqrl.data.writers.robomimic import write_robomimic
 from tests.unit.data.test_hdf5 import INFO, trajectory
 

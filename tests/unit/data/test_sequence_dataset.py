@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch.utils.data import DataLoader, default_collate
 
 from seqrl.core.errors import DataError
+from seqrl.core.tensors import SeqBatch
 from seqrl.core.types import Trajectory
 from seqrl.data import Budget, SequenceDataset, Source, Store, StoreInfo, StoreWriter
-from seqrl.data.sequence_dataset import split_by_episode
+from seqrl.data.episodes import split_by_episode
+from seqrl.data.relabel import ScaleRewards
 
 NUM_ACTIONS = 4
 ACTION_SPACES = {
@@ -349,3 +352,77 @@ def test_unknown_or_empty_filter_key_is_a_data_error(twenty):
         split_by_episode(twenty, 0.1, seed=0, train_key="trian")
     with pytest.raises(DataError, match="'none' selects no episode"):
         split_by_episode(twenty, 0.1, seed=0, valid_key="none")
+
+
+# ------------------------------------------------------------------------------------ as a torch Dataset
+@pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
+def test_windows_one_by_one_are_all_windows(tmp_path, padding):
+    store, written = make_store(tmp_path / "s", ACTION_SPACES["box"])
+    dataset = SequenceDataset([whole(store)], 4, padding=padding)
+    starts = []
+    for index in range(len(dataset)):
+        row = SeqBatch.from_mapping(default_collate([dataset[index]]))
+        number = int(row.inputs.obs["id"][0, 0, 0])
+        start, real = check_row(row, 0, written[number], ACTION_SPACES["box"], 4, "both")
+        assert real == min(4, len(written[number]) - start)
+        starts.append((number, start))
+    at_every = padding in ("right", "both")
+    assert starts == [(n, i) for n, t in enumerate(written) for i in range(len(t) if at_every else max(len(t) - 3, 1))]
+    assert torch.equal(dataset[-1]["actions"], dataset[len(dataset) - 1]["actions"])
+    for beyond in (len(dataset), -len(dataset) - 1):
+        with pytest.raises(IndexError, match=f"index {beyond} of {len(dataset)}"):
+            dataset[beyond]
+
+
+def test_a_data_loader_makes_batches_that_train(tmp_path):
+    space = ACTION_SPACES["discrete"]
+    masks = {"action_mask": None}
+    written = [make_trajectory(i, 6, space, goal={"g": np.full((7, 2), i, np.float32)}, **masks) for i in range(5)]
+    store = write(tmp_path / "s", written, space)
+    dataset = SequenceDataset([whole(store)], 3, padding="both")
+    dataset.provide({"return_to_go"})
+    loader = DataLoader(dataset, batch_size=30, num_workers=1)
+    (given,) = loader
+    batch = SeqBatch.from_mapping(given)
+    assert batch.actions.shape == (30, 3, NUM_ACTIONS)
+    assert batch.inputs.goal["g"].shape == (30, 4, 2)
+    for b in range(30):
+        number, start = divmod(b, 6)
+        rewards = written[number].rewards[start:]
+        assert float(batch.extras["return_to_go"][b, 0]) == pytest.approx(float(rewards.sum()), abs=1e-5)
+    assert batch.truncated.any()
+    assert batch.terminated.any()
+
+
+def test_the_sampler_draws_as_batches_do(tmp_path):
+    space = ACTION_SPACES["box"]
+    short = write(tmp_path / "short", [make_trajectory(i, 4, space) for i in range(3)], space)
+    long = write(tmp_path / "long", [make_trajectory(10 + i, n, space) for i, n in enumerate((4, 12))], space)
+    dataset = SequenceDataset([whole(short, 3.0), whole(long, 1.0)], 4)
+    sampler = dataset.get_dataset_sampler()
+    drawn = [int(dataset[int(i)]["obs"]["id"][0, 0]) for _ in range(250) for i in sampler]
+    counts = {n: drawn.count(n) / len(drawn) for n in set(drawn)}
+    assert counts == {n: pytest.approx(0.25 if n < 10 else 0.125, abs=0.04) for n in (0, 1, 2, 10, 11)}
+    assert SequenceDataset([whole(short)], 4).get_dataset_sampler() is None
+
+
+def test_a_trajectory_comes_whole(tmp_path):
+    store, written = make_store(tmp_path / "s", ACTION_SPACES["box"])
+    other = write(tmp_path / "o", [make_trajectory(9, 5, ACTION_SPACES["box"])], ACTION_SPACES["box"], ["last"])
+    dataset = SequenceDataset([whole(store), whole(other)], 4, keys=["id"])
+    third = dataset.get_trajectory_at_index(3)
+    assert third["ep"] == "demo_3"
+    assert set(third["obs"]) == {"id"}
+    np.testing.assert_array_equal(third["obs"]["id"].numpy(), written[3].obs["id"][:-1])
+    np.testing.assert_array_equal(third["next_obs"]["id"].numpy(), written[3].obs["id"][1:])
+    np.testing.assert_array_equal(third["rewards"].numpy(), written[3].rewards)
+    assert dataset.get_trajectory_at_index(-1)["ep"] == "last"
+    with pytest.raises(IndexError, match="index 7 of 7"):
+        dataset.get_trajectory_at_index(7)
+
+
+def test_relabelled_data_has_no_windows_one_by_one(tmp_path):
+    store, _ = make_store(tmp_path / "s", ACTION_SPACES["box"])
+    source = Source(store, np.arange(len(store)), relabeler=ScaleRewards(scale=2.0), name="mine")
+    with pytest.raises(DataError, match="mine relabels what is drawn"):
+        SequenceDataset([source], 4)[0]
