@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from seqrl.configs.building import build_section
+from seqrl.configs.robomimic import is_robomimic
 from seqrl.configs.section import Section
 from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.run import (
@@ -99,8 +100,10 @@ def config_factory(algo_name: str, values: Mapping[str, Any] | None = None, sour
         RegistryError: If the algorithm is unknown.
         ConfigError: That lists every problem of ``values``.
     """
-    cls = CONFIGS.get(algo_name)
     values = dict(values or {})
+    if is_robomimic(values):
+        raise ConfigError(f"{source}: a run file of robomimic; translate it: seqrl convert-config {source} mine.json")
+    cls = CONFIGS.get(algo_name)
     named = values.setdefault("algo_name", algo_name)
     if named != algo_name:
         raise ConfigError(f"{source}: algo_name is {named!r}, but algorithm {algo_name!r} was asked for")

@@ -1,0 +1,49 @@
+"""Translate a run file of robomimic, and say what of it has no place."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqrl.configs import config_factory, read_config_values
+from seqrl.configs.robomimic import translate
+from seqrl.core.files import write_json
+from seqrl.scripts._script import check_output, script
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    p = argparse.ArgumentParser(prog="seqrl convert-config", description=__doc__)
+    p.add_argument("source", help="run file of robomimic (JSON)")
+    p.add_argument("target", type=Path, help="run file to write (JSON)")
+    p.add_argument("--overwrite", action="store_true", help="replace the file")
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> int:
+    """Translate, and return the exit code."""
+    args = parser().parse_args(argv)
+    check_output(args.target, (".json",), overwrite=args.overwrite)
+    found = translate(read_config_values(args.source))
+    config_factory(str(found.values["algo_name"]), found.values, args.source)  # every value is legal
+    write_json(args.target, found.values)
+    print(
+        f"{args.target}: {len(found.translated)} keys have a place, {len(found.unused)} are of parts that are off",
+        file=sys.stderr,
+    )
+    for title, keys in (("partly carried over", found.partly), ("left out", found.dropped)):
+        if keys:
+            print(f"\n{title} ({len(keys)}):", file=sys.stderr)
+            width = max(map(len, keys))
+            print("\n".join(f"  {key:<{width}}  {why}" for key, why in keys.items()), file=sys.stderr)
+    if found.values["algo_name"].startswith("bc"):
+        print("\nobservations go through observation.timestep_encoder first, which robomimic has not", file=sys.stderr)
+    print(f"\ntrain with: seqrl train --config {args.target}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
