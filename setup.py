@@ -34,6 +34,8 @@ EXTRAS["test"] = [
     "scipy>=1.11",
     *EXTRAS["onnx"],
     "tensorboard>=2.17",
+    "nbclient>=0.10",
+    "ipykernel>=6.29",
 ]
 EXTRAS["dev"] = [
     *EXTRAS["test"],

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 T = TypeVar("T")
+
+with warnings.catch_warnings():  # its bars miss a package in notebooks, ours do not
+    warnings.filterwarnings("ignore", message="IProgress not found")
+    from accelerate import Accelerator as Accelerator
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 
 class Processes:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
 from seqrl.algo.clipping import GradientClipper, largest_updates
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.algo.losses import Losses
-from seqrl.algo.processes import make_accelerator
+from seqrl.algo.processes import Accelerator, make_accelerator
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.run import TrainSection

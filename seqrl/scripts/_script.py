@@ -86,7 +86,7 @@ def script(main: Main) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
-        show_messages(always=True)
+        stop_showing = show_messages(always=True)
         try:
             return main(argv)
         except TrainingError as error:
@@ -105,5 +105,7 @@ def script(main: Main) -> Callable[..., int]:
             return 130
         except BrokenPipeError:
             return 0
+        finally:
+            stop_showing()
 
     return wrapped
