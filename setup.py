@@ -22,6 +22,7 @@ EXTRAS = {
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
     "wandb": ["wandb>=0.19"],
     "video": ["imageio-ffmpeg>=0.5"],
+    "completion": ["argcomplete>=3.2"],
     "onnx": ["onnx>=1.16", "onnxscript>=0.1", "onnxruntime>=1.18"],
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.8", "mkdocstrings[python]>=1.0"],
 }
@@ -34,6 +35,7 @@ EXTRAS["test"] = [
     "scipy>=1.11",
     *EXTRAS["onnx"],
     "tensorboard>=2.17",
+    *EXTRAS["completion"],
     "nbclient>=0.10",
     "ipykernel>=6.29",
 ]

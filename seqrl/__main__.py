@@ -5,8 +5,10 @@ A name that the standard library has too ends with an underscore, as these files
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,8 +34,28 @@ def module_of(command: str) -> str:
     return f"seqrl.scripts.{stem if (_FOLDER / f'{stem}.py').is_file() else f'{stem}_'}"
 
 
+def completing_parser(line: str) -> argparse.ArgumentParser:
+    """Return a parser of all commands, with the options of the one that a command line names.
+
+    Args:
+        line: What was typed so far.
+    """
+    words = line.split()
+    chosen = words[1] if len(words) > 1 else ""
+    p = argparse.ArgumentParser(prog="seqrl")
+    choices = p.add_subparsers()
+    for name, text in commands().items():
+        own = [importlib.import_module(module_of(name)).parser()] if name == chosen else []
+        choices.add_parser(name, help=text, parents=own, add_help=not own)
+    return p
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could come next
+        import argcomplete
+
+        argcomplete.autocomplete(completing_parser(os.environ["COMP_LINE"]))
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         lines = [f"  {name:<28}{text}" for name, text in commands().items()]

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.model_card import PAGE, model_card
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
@@ -115,6 +116,9 @@ def save_checkpoint(
             "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
         }
         write_json(folder / CARD, sealed(card))
+        num_weights = sum(p.numel() for p in algo.nets.parameters() if p.requires_grad)
+        page = model_card(algo.config, num_weights, env or {}, metrics or {})
+        (folder / PAGE).write_text(page, encoding="utf-8")  # may be edited: it has no checksum
 
 
 # ---------------------------------------------------------------------------------------------- reading

@@ -69,6 +69,11 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
         raise ConfigError(f"{path} exists; {hint}")
 
 
+def suggest(action: argparse.Action, names: Sequence[str]) -> None:
+    """Let a shell that completes (argcomplete) offer these values of an option, beside files."""
+    action.completer = lambda prefix, **_: [n for n in names if n.startswith(prefix)]  # type: ignore[attr-defined]
+
+
 def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
     p.add_argument("--format", help="reader of data that is no store (default: the first that can read it)")

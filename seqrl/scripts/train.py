@@ -14,6 +14,7 @@ from seqrl.configs import (
     config_factory,
     get_all_registered_configs,
     read_config_values,
+    template_names,
 )
 from seqrl.configs.budget import Budget, with_budget
 from seqrl.configs.building import build_section
@@ -21,7 +22,7 @@ from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.scripts._script import add_reader_options, script
+from seqrl.scripts._script import add_reader_options, script, suggest
 
 DEBUG = (
     "train.num_epochs=2",
@@ -41,14 +42,14 @@ DEBUG = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
-    p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
+    run_file = p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
     algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
-    p.add_argument(
+    algo = p.add_argument(
         "--algo",
         help=f"algorithm, to begin from its pure defaults instead of a run file: {', '.join(algorithms)}",
     )
     p.add_argument("--env", help="gymnasium id (env.id); seqrl list envs shows suites")
-    p.add_argument("--memory", help=f"memory (algo.sequence_encoder.type): {', '.join(memories)}")
+    memory = p.add_argument("--memory", help=f"memory (algo.sequence_encoder.type): {', '.join(memories)}")
     p.add_argument(
         "--env-steps", type=count, metavar="N",
         help="work out everything that depends on a budget of environment steps (of each process), such as 50k",
@@ -71,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--debug", action="store_true", help="two tiny epochs, to see whether everything works")
     p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")
     p.add_argument("--print-schema", action="store_true", help="print the JSON schema of the run file and stop")
+    for action, names in ((run_file, template_names()), (algo, algorithms), (memory, memories)):
+        suggest(action, names)
     return p
 
 
@@ -88,6 +91,18 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a number of at least 1, such as 50k or 1M, got {text!r}")
     return number
+
+
+def _tiny(values: dict[str, Any]) -> list[str]:
+    """Return the overrides of --debug: two short epochs of small batches, short windows and short episodes."""
+    caps = {"train.batch_size": 4, "train.window_steps": 16, "experiment.evaluation.max_steps": 50}
+    overrides = list(DEBUG)
+    for key, most in caps.items():
+        given: Any = values
+        for name in key.split("."):
+            given = given.get(name) if isinstance(given, dict) else None
+        overrides.append(f"{key}={min(given, most) if isinstance(given, int) else most}")
+    return overrides
 
 
 def _few_episodes(values: dict[str, Any]) -> list[str]:
@@ -194,7 +209,7 @@ def resolve_config(
     load_plugins(plugins)
     if plugins:
         values["plugins"] = plugins
-    overrides = [*(DEBUG if args.debug else ()), *args.set]
+    overrides = [*(_tiny(values) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or (values.get("collect") or {}).get("steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
     if args.debug and not args.dataset:

@@ -9,10 +9,10 @@ import pytest
 
 from seqrl.scripts import train
 
-pytestmark = [pytest.mark.learning, pytest.mark.slow]
+pytestmark = [pytest.mark.learning, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = {
-    "transformer": ["train.num_epochs=8"],
+    "transformer": ["train.num_epochs=4"],
     "gru": ["train.num_epochs=3", "algo.sequence_encoder.d_hidden=128", "algo.sequence_encoder.d_output=64"],
     "feedforward": ["train.num_epochs=3", "algo.sequence_encoder.d_model=64", "algo.sequence_encoder.d_ff=128"],
 }

@@ -74,3 +74,8 @@ def test_no_script_has_the_name_of_a_module_that_it_would_hide():
     """``python seqrl/scripts/train.py`` puts this folder before the standard library."""
     names = {file.stem for file in (ROOT / "seqrl" / "scripts").glob("*.py")}
     assert not names & set(sys.stdlib_module_names)
+
+
+def test_the_citation_names_the_version():
+    version = re.search(r'__version__ = "(.+?)"', (ROOT / "seqrl/version.py").read_text())[1]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -226,7 +226,8 @@ def test_card_tells_what_it_is(path):
 def test_saving_again_replaces_all_of_it(path):
     (path / "stale").write_text("x")
     save_checkpoint(path, _algo(seed=3), OBSERVATIONS, ACTIONS)
-    assert sorted(p.name for p in path.iterdir()) == ["card.json", "config.json", "model.safetensors", "spaces.json"]
+    kept = ["README.md", "card.json", "config.json", "model.safetensors", "spaces.json"]
+    assert sorted(p.name for p in path.iterdir()) == kept
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
