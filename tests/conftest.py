@@ -40,6 +40,13 @@ def unchecked_shapes(monkeypatch):
 
 
 @pytest.fixture
+def caplog(caplog):
+    """Get what runs say: whoever listens to ``INFO`` does, in place of the terminal."""
+    caplog.set_level("INFO")
+    return caplog
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 
