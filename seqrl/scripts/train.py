@@ -30,8 +30,9 @@ DEBUG = (
     "train.replay_ratio=null",
     "train.valid_batches=1",
     "experiment.logging.every_n_steps=1",
-    "experiment.evaluation.episodes=4",
+    "experiment.evaluation.episodes=2",
     "experiment.evaluation.num_envs=2",
+    "experiment.report.animation_episodes=0",
     "collect.replay.min_transitions=0",
     "collect.replay.min_trajectories=1",
     "train.start_epoch=0",
@@ -95,7 +96,7 @@ def count(text: str) -> int:
 
 def _tiny(values: dict[str, Any]) -> list[str]:
     """Return the overrides of --debug: two short epochs of small batches, short windows and short episodes."""
-    caps = {"train.batch_size": 4, "train.window_steps": 16, "experiment.evaluation.max_steps": 50}
+    caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 20}
     overrides = list(DEBUG)
     for key, most in caps.items():
         given: Any = values
@@ -106,10 +107,10 @@ def _tiny(values: dict[str, Any]) -> list[str]:
 
 
 def _few_episodes(values: dict[str, Any]) -> list[str]:
-    """Return overrides by which no scripted expert plays more than 20 episodes."""
+    """Return overrides by which no scripted expert plays more than 5 episodes."""
     sources = (values.get("train") or {}).get("data") or []
     scripted = [i for i, source in enumerate(sources) if isinstance(source, dict) and source.get("scripted")]
-    return [f"train.data.{i}.episodes={min(int(sources[i].get('episodes', 20)), 20)}" for i in scripted]
+    return [f"train.data.{i}.episodes={min(int(sources[i].get('episodes', 5)), 5)}" for i in scripted]
 
 
 def _named(args: argparse.Namespace) -> list[str]:

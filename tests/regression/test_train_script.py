@@ -188,7 +188,7 @@ def test_resume_equals_the_uninterrupted_run(folder, capsys):
     assert rows(whole) == rows(parts)
     code, _, err = run(train.main, [*base, "--name", "parts", "--resume", "--set", "train.batch_size=3"], capsys)
     assert code == 2
-    assert "train.batch_size  was 4, now 3" in err
+    assert "train.batch_size  was 2, now 3" in err
 
 
 def test_plugin_algorithm_trains_resumes_and_deploys(folder, capsys):

@@ -123,7 +123,7 @@ def test_the_command_line_plans_and_tells(capsys):
     config, notes = train.resolve_config(train.parser().parse_args([*words, "--debug"]))
     assert config.train.steps_per_epoch == 3
     assert config.collect.steps_per_epoch == 64
-    assert (config.train.window_steps, config.train.batch_size) == (16, 4)
+    assert (config.train.window_steps, config.train.batch_size) == (16, 2)
     assert any(note.startswith("derived: ") for note in notes)
     assert len(capsys.readouterr().err.splitlines()) == 1
 
