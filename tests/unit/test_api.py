@@ -118,6 +118,7 @@ def test_the_section_of_the_environment_is_taken_too(capsys):
     assert "note:" not in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_here")
 def test_values_of_a_run_file_and_its_template_are_taken(tmp_path):
     data = [{"scripted": "seqrl/TMazePassive-v0", "episodes": 6, "env_kwargs": {"corridor_length": 3}}]
     values = {**TINY, "algo_name": "bc", "train": {**TINY["train"], "data": data}}

@@ -19,7 +19,7 @@ def offered(line, tmp_path):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("seqrl conv", {"convert-config", "convert-dataset"}),
+        ("seqrl convert-c", {"convert-checkpoint", "convert-config"}),
         ("seqrl train --mem", {"--memory"}),
         ("seqrl train --memory tr", {"transformer"}),
         ("seqrl train --algo actor", {"actor_critic"}),
