@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
         ["git", "describe", "--always", "--dirty"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
     )
     return {
-        "date": datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "commit": commit.stdout.strip(),
         "hardware": f"{_processor()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy", "h5py")},

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
-from typing_extensions import Self
 
 from seqrl.configs.section import Component, Section
 from seqrl.configs.sections.algo import PolicySection
