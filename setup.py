@@ -66,7 +66,7 @@ setup(
         "gymnasium>=1.1,<2",
         "numpy>=2.0",
         "h5py>=3.11",
-        "tensorboardX>=2.6",
+        "tensorboardX>=2.6.2",
         "accelerate>=1.0",
         "termcolor>=2.4",
         "tqdm>=4.66",
