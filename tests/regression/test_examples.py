@@ -294,6 +294,7 @@ def test_both_plugins_train_and_deploy(tmp_path):
     settings = [
         "env.id=examples/Lock-v0", "env.kwargs={}", "env.eval_kwargs={}", "train.window_steps=8",
         "algo.sequence_encoder.type=min_gru", "algo.sequence_encoder.d_model=16", "experiment.report.enabled=false",
+        "experiment.evaluation.max_steps=null",
     ]  # fmt: skip
     assert train.main(["--config", "tmaze_online.json", *plugins, *(a for s in settings for a in ("--set", s))]) == 0
     last = [json.loads(line) for line in (tmp_path / "runs/lock/metrics.jsonl").read_text().splitlines()][-1]
