@@ -37,7 +37,7 @@ tags: {tags}
 ```python
 import seqrl
 
-policy, _ = seqrl.policy_from_checkpoint("{path}")  # JSON and safetensors: loading executes no code
+policy, _ = seqrl.policy_from_checkpoint("path/to/this/folder")  # JSON and safetensors: loading executes no code
 policy.start_episode()
 action = policy(observation)  # and reward=... after the first step, for policies that learned online
 ```
@@ -72,7 +72,6 @@ def model_card(config: BaseConfig, num_weights: int, env: Mapping[str, Any], met
         weights=num_weights,
         version=__version__,
         score=_score(metrics),
-        path="path/to/this/folder",
         plugins=f"\nIt needs these plug-ins: {plugins}. Pass them as `plugins=[...]`.\n" if plugins else "",
     )
 

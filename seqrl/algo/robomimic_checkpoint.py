@@ -44,11 +44,23 @@ def import_robomimic(path: Path) -> tuple[Algo, dict[str, Any]]:
     found = _read(path)
     if found["algo_name"] != "bc":
         raise CheckpointError(f"{path} holds robomimic's {found['algo_name']!r}; only 'bc' can be imported")
+    try:
+        return _policy(path, found), dict(found.get("env_metadata") or {})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is not as robomimic writes it: {type(error).__name__}: {error}") from error
+
+
+def _policy(path: Path, found: Mapping[str, Any]) -> Algo:
     theirs = json.loads(found["config"])
     section = theirs["algo"]
-    for part in _UNFIT:
-        if section.get(part, {}).get("enabled"):
-            raise CheckpointError(f"{path}: policies with algo.{part}.enabled cannot be imported")
+    unfit = [f"algo.{part}.enabled" for part in _UNFIT if section.get(part, {}).get("enabled")]
+    unfit += ["algo.rnn.open_loop"] if section["rnn"]["enabled"] and section["rnn"].get("open_loop") else []
+    unfit += ["algo.gaussian.fixed_std"] if section["gaussian"]["enabled"] and section["gaussian"]["fixed_std"] else []
+    scaled = (found.get("action_normalization_stats") or {}).values()
+    if any((_numbers(s["scale"]) != 1).any() or (_numbers(s["offset"]) != 0).any() for s in scaled):
+        unfit.append("actions that are normalised")
+    if unfit:
+        raise CheckpointError(f"{path}: policies with {', '.join(unfit)} cannot be imported")
     weights = {k: v for k, v in found["model"].items() if ".per_step_net." not in k}
     if any(name.startswith(f"{_NETS}encoder") for name in weights):
         raise CheckpointError(f"{path}: policies with encoders of images or scans cannot be imported")
@@ -60,13 +72,17 @@ def import_robomimic(path: Path) -> tuple[Algo, dict[str, Any]]:
     ours = algo.serialize()
     ours |= _translated(weights, sizes, found.get("obs_normalization_stats"), section)
     algo.deserialize(ours)
-    return algo, dict(found.get("env_metadata") or {})
+    return algo
+
+
+def _numbers(values: Any) -> Tensor:
+    return torch.as_tensor(values, dtype=torch.float32).flatten()
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError) as error:
+    except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as tensors and plain values ({str(error)[:200]})") from error
     needed = {"model", "config", "algo_name", "shape_metadata"}
     if not isinstance(found, dict) or not needed <= found.keys():
@@ -154,7 +170,7 @@ def _ordered(sizes: Mapping[str, int], stats: Any) -> dict[str, Tensor]:
     for key, size in sizes.items():
         mean, std = torch.zeros(size), torch.ones(size)
         if stats:
-            mean, std = (torch.as_tensor(stats[key][name], dtype=torch.float32).flatten() for name in ("mean", "std"))
+            mean, std = (_numbers(stats[key][name]) for name in ("mean", "std"))
         rows = torch.arange(size)
         matrix[row + rows, starts[key] + rows] = 1.0 / std
         bias[row : row + size] = -mean / std

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqrl.configs.robomimic_rules import DROPPED, MODALITIES, PARTLY, RULES, WHOLE, Translation
+from seqrl.configs.robomimic_rules import DROPPED, HIERARCHIES, MODALITIES, PARTLY, RULES, WHOLE, Translation
 from seqrl.core.errors import ConfigError
 
 ALGORITHMS = ("bc", "bcq", "cql", "iql", "td3_bc", "gl", "hbc", "iris", "diffusion_policy")
@@ -39,8 +39,9 @@ def translate(given: Mapping[str, Any]) -> Translation:
         raise ConfigError(f"algo_name {name!r} has no counterpart; those that have one: {', '.join(ALGORITHMS)}")
     t = Translation(given)
     t.put("algo_name", "bc_vae" if name == "bc" and t.get("algo.vae.enabled") else name)
-    if name == "bc":
+    if name not in HIERARCHIES:
         t.put("algo.sequence_encoder.type", t.memory)
+    if name == "bc":
         t.put("algo.distribution.type", t.head)
         t.put("algo.optimizer.warmup_steps", 0)
         t.put("algo.optimizer.grad_clip", None)
@@ -88,8 +89,7 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]
     found: list[tuple[str, Any]] = []
     for name, value in values.items():
         key = f"{prefix}{name}"
-        is_section = isinstance(value, Mapping) and (value or name in ("kwargs",)) and name not in WHOLE
-        if is_section:
+        if isinstance(value, Mapping) and name not in WHOLE:
             found += _leaves(value, key + ".")
         else:
             found.append((key, value))

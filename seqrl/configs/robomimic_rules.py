@@ -145,8 +145,16 @@ def _padding(t: Translation, _: Any) -> None:
     t.put("train.window_padding", kinds[ends[0] and uses_stack, ends[1]])
 
 
+HIERARCHIES = ("gl", "hbc", "iris")
+"""Algorithms whose memories are in their parts."""
+
+
 def _frames(t: Translation, value: Any) -> None:
-    if t.memory == "feedforward":
+    if t.memory != "feedforward":
+        return
+    if t.given.get("algo_name") in HIERARCHIES:
+        t.partly["train.frame_stack"] = "set the memories of the algorithm's parts: docs/algorithms"
+    else:
         t.put("algo.sequence_encoder.num_frames", int(value))
 
 
@@ -172,8 +180,10 @@ def _fixed_std(t: Translation, value: Any) -> None:
 
 def _std_activation(kind: str) -> Rule:
     def rule(t: Translation, value: Any) -> None:
-        if t.head == kind:
-            t.put("algo.distribution.std_activation", value if value in ("softplus", "exp") else "softplus")
+        if value in ("softplus", "exp"):
+            t.put("algo.distribution.std_activation", value)
+        else:
+            t.partly[f"algo.{kind}.std_activation"] = f"{value}: softplus or exp here, softplus if nothing is said"
 
     return rule
 
@@ -187,8 +197,10 @@ def _scheduler(t: Translation, value: Any) -> None:
         t.put("algo.optimizer.schedule", "multistep")
         t.put("algo.optimizer.milestones", [int(m) * steps for m in milestones])
         t.put("algo.optimizer.milestone_factor", t.get(f"{OPTIMIZER}.learning_rate.decay_factor", 0.1))
+    elif value in ("linear", "cosine"):
+        t.put("algo.optimizer.schedule", value)
     else:
-        t.put("algo.optimizer.schedule", "cosine" if "cosine" in str(value) else "linear")
+        t.partly[f"{OPTIMIZER}.learning_rate.scheduler_type"] = f"{value}: the rate stays constant here"
 
 
 def _reconstruction(t: Translation, value: Any) -> None:
@@ -230,29 +242,42 @@ def _goals(t: Translation, _: Any) -> None:
         t.put("observation.goal_keys", keys)
 
 
+CORES = {"ResNet18Conv": "resnet18", "ResNet50Conv": "resnet50"}
+POOLS = {"SpatialSoftmax": "spatial_softmax", "SpatialMeanPool": "mean"}
+
+
 def _images(t: Translation, value: Any) -> None:
-    """Give each image the core that robomimic's VisualCore stands for; only where there are images."""
-    keys = t.get("observation.modalities.obs.rgb") or []
-    if not keys or not value:
-        return
-    if value != "VisualCore":
-        t.partly["observation.encoder.rgb.core_class"] = f"{value}: a core of your own is a plug-in (IMAGE_CORES)"
-        return
+    """Give each image the core that robomimic's VisualCore stands for, as far as there is one."""
     kwargs = t.get("observation.encoder.rgb.core_kwargs") or {}
-    backbone = str(kwargs.get("backbone_class", "ResNet18Conv"))
-    core: dict[str, Any] = {"type": {"ResNet50Conv": "resnet50", "ShallowConv": "drq"}.get(backbone, "resnet18")}
-    pools = {"SpatialSoftmax": "spatial_softmax", "SpatialMeanPool": "mean"}
-    if core["type"] != "drq":
-        core["pool"] = pools.get(str(kwargs.get("pool_class", "SpatialSoftmax")), "spatial_softmax")
-    options: dict[str, Any] = {"type": "image", "core": core}
+    backbone, pool = kwargs.get("backbone_class", "ResNet18Conv"), kwargs.get("pool_class", "SpatialSoftmax")
+    if value != "VisualCore" or backbone not in CORES:
+        name = backbone if value == "VisualCore" else value
+        t.partly["observation.encoder.rgb.core_class"] = f"{name}: images get the default core; docs/observations.md"
+        return
+    options: dict[str, Any] = {"type": "image", "core": {"type": CORES[backbone]}}
+    if pool in POOLS:
+        options["core"]["pool"] = POOLS[pool]
     if kwargs.get("feature_dimension"):
         options["d_output"] = kwargs["feature_dimension"]
+    lost = [f"pool_class {pool}"] * (pool not in POOLS) + [
+        k for k in ("backbone_kwargs", "pool_kwargs") if kwargs.get(k)
+    ]
+    if lost:
+        t.partly["observation.encoder.rgb.core_kwargs"] = f"not carried over: {', '.join(lost)}; docs/observations.md"
     if t.get("observation.encoder.rgb.obs_randomizer_class") == "CropRandomizer":
         crop = t.get("observation.encoder.rgb.obs_randomizer_kwargs") or {}
-        options["randomizers"] = [
-            {"type": "crop", "height": crop.get("crop_height", 76), "width": crop.get("crop_width", 76)}
-        ]
+        size = {ours: crop[theirs] for theirs, ours in CROP.items() if theirs in crop}
+        options["randomizers"] = [{"type": "crop", **size}]
+    keys = t.get("observation.modalities.obs.rgb")
     t.put("observation.timestep_encoder", {"type": "multimodal", "modalities": {key: dict(options) for key in keys}})
+
+
+CROP = {"crop_height": "height", "crop_width": "width", "num_crops": "num_crops"}
+
+
+def _randomizer(t: Translation, value: Any) -> None:
+    if value not in (None, "CropRandomizer"):
+        t.partly["observation.encoder.rgb.obs_randomizer_class"] = f"{value}: add it to randomizers yourself"
 
 
 def _device(t: Translation, value: Any) -> None:
@@ -400,7 +425,7 @@ RULES: dict[str, Rule] = {
     **{f"observation.modalities.goal.{kind}": _goals for kind in MODALITIES},
     "observation.encoder.rgb.core_class": _images,
     "observation.encoder.rgb.core_kwargs": lambda t, v: None,  # with the class
-    "observation.encoder.rgb.obs_randomizer_class": lambda t, v: None,  # with the core
+    "observation.encoder.rgb.obs_randomizer_class": _randomizer,
     "observation.encoder.rgb.obs_randomizer_kwargs": lambda t, v: None,  # with the core
 }
 """Their key -> what becomes of it."""

@@ -66,23 +66,33 @@ def test_what_is_no_checkpoint_is_refused_and_not_executed(content, tmp_path, ca
     assert "executed" not in capsys.readouterr().out
 
 
+def edited(tmp_path, kind="mlp", changes=(), **values):
+    """Return a checkpoint of theirs with other entries, and other keys of its run file."""
+    found = torch.load(DATA / f"robomimic_{kind}.pth", weights_only=True)
+    theirs = json.loads(found["config"])
+    for part, key, value in changes:
+        theirs["algo"].setdefault(part, {})[key] = value
+    torch.save({**found, "config": json.dumps(theirs), **values}, tmp_path / "x.pth")
+    return tmp_path / "x.pth"
+
+
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("kind", "changes", "values", "problem"),
     [
-        ({"algo_name": "hbc"}, "holds robomimic's 'hbc'"),
-        ({"transformer": True}, r"algo\.transformer\.enabled cannot be imported"),
-        ({"missing": "config"}, "is no checkpoint of robomimic"),
+        ("mlp", (), {"algo_name": "hbc"}, "holds robomimic's 'hbc'"),
+        ("mlp", [("transformer", "enabled", True)], {}, r"algo\.transformer\.enabled cannot be imported"),
+        ("lstm", [("rnn", "open_loop", True)], {}, r"algo\.rnn\.open_loop cannot be imported"),
+        ("gaussian", [("gaussian", "fixed_std", True)], {}, r"algo\.gaussian\.fixed_std cannot be imported"),
+        ("mlp", (), {"action_normalization_stats": {"actions": {"scale": [[2.0]], "offset": [[0.0]]}}}, "normalised"),
+        ("mlp", (), {"config": "{}"}, "not as robomimic writes it: KeyError: 'algo'"),
+        ("mlp", (), {"model": {}}, "not as robomimic writes it: KeyError"),
     ],
 )
-def test_other_policies_are_refused(change, problem, tmp_path):
-    found = torch.load(DATA / "robomimic_mlp.pth", weights_only=True)
-    if "algo_name" in change:
-        found["algo_name"] = change["algo_name"]
-    if "transformer" in change:
-        config = json.loads(found["config"])
-        config["algo"]["transformer"] = {"enabled": True}
-        found["config"] = json.dumps(config)
-    found.pop(change.get("missing"), None)
-    torch.save(found, tmp_path / "x.pth")
+def test_other_policies_are_refused(kind, changes, values, problem, tmp_path):
     with pytest.raises(CheckpointError, match=problem):
-        import_robomimic(tmp_path / "x.pth")
+        import_robomimic(edited(tmp_path, kind, changes, **values))
+
+
+def test_a_scale_of_one_changes_nothing(tmp_path):
+    same = {"actions": {"scale": [[1.0, 1.0]], "offset": [[0.0, 0.0]]}}
+    assert import_robomimic(edited(tmp_path, action_normalization_stats=same))

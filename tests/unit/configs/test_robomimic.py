@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqrl.configs import config_factory
-from seqrl.configs.robomimic import is_robomimic, translate
+from seqrl.configs.robomimic import ALGORITHMS, is_robomimic, translate
 from seqrl.core.errors import ConfigError
 from seqrl.scripts import convert_config, train
 
@@ -139,6 +139,34 @@ def test_other_algorithms_keep_what_they_share():
     found = translate(changed(algo_name="iql", algo={"vf_quantile": 0.9}))
     assert config_factory("iql", found.values).train.batch_size == 100
     assert "docs/algorithms" in found.dropped["algo.vf_quantile"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_stacked_frames_are_legal_for_every_algorithm(name):
+    values = translate(changed(algo_name=name, train__frame_stack=2)).values
+    config = config_factory(values["algo_name"], values).to_json()
+    assert config["train"]["window_steps"] == 2
+    if name not in ("gl", "hbc", "iris"):
+        memory = config["algo"]["sequence_encoder"]
+        assert (memory["type"], memory["num_frames"]) == ("feedforward", 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("algo__gmm__std_activation", "relu", "relu: softplus or exp"),
+        ("algo__optim_params__policy__learning_rate__scheduler_type", "constant_with_warmup", "stays constant"),
+        ("observation__encoder__rgb__core_class", "MyCore", "MyCore: images get the default core"),
+        ("observation__encoder__rgb__core_kwargs", {"backbone_class": "R3MConv"}, "R3MConv: images get the default"),
+        ("observation__encoder__rgb__core_kwargs", {"backbone_kwargs": {"pretrained": True}}, "backbone_kwargs"),
+        ("observation__encoder__rgb__core_kwargs", {"pool_class": "MyPool"}, "pool_class MyPool"),
+        ("observation__encoder__rgb__obs_randomizer_class", "ColorRandomizer", "ColorRandomizer: add it"),
+    ],
+)
+def test_nothing_in_use_is_lost_without_a_word(key, value, told):
+    found = translate(changed(algo__gmm__enabled=True, observation__modalities__obs__rgb=["view"], **{key: value}))
+    assert told in " ".join(found.partly.values())
+    config_factory("bc", found.values)
 
 
 @pytest.mark.parametrize(
