@@ -11,22 +11,24 @@ import numpy as np
 
 from seqrl.core.errors import CheckpointError, DataError
 
-_OBS, _STATE = "obs/", "state/"
+_OBS, _STATE, _NOISE = "obs/", "state/", "noise/"
 
 
 class OnnxPolicy:
-    """Takes an environment's observations and returns its greedy actions, remembering the episode in between.
+    """Takes an environment's observations and returns actions, remembering the episode in between.
 
     Args:
         session: An ``onnxruntime.InferenceSession`` of a file that ``seqrl export`` wrote.
-        facts: What the file says of itself.
+        facts: The file's metadata.
+        seed: Of the noise that a sampled policy (``seqrl export --sampled``) acts by; None takes a random one.
 
     Attributes:
         facts: Spaces, state, algorithm.
     """
 
-    def __init__(self, session: Any, facts: Mapping[str, Any]) -> None:
+    def __init__(self, session: Any, facts: Mapping[str, Any], *, seed: int | None = None) -> None:
         self.facts = dict(facts)
+        self._rng = np.random.default_rng(seed)
         self._session = session
         self._inputs = {entry.name: entry.type for entry in session.get_inputs()}
         self._outputs = [entry.name for entry in session.get_outputs()]
@@ -81,6 +83,7 @@ class OnnxPolicy:
                 parts = np.split(given["action_mask"], np.cumsum(self.facts["factors"])[:-1], axis=-1)
                 if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
                     raise DataError("an action mask leaves no legal action")
+        given |= self._noise(num_rows)
         found = self._session.run(None, {name: given[name] for name in self._inputs})
         answers = dict(zip(self._outputs, found, strict=True))
         self._state = {name: answers[f"next_{name}"] for name in self._state}
@@ -124,6 +127,13 @@ class OnnxPolicy:
             raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
         return rewards
 
+    def _noise(self, num_rows: int) -> dict[str, np.ndarray]:
+        widths = self.facts.get("noise", {}).items()
+        return {_NOISE + kind: self._drawn(kind, (num_rows, width)) for kind, width in widths}
+
+    def _drawn(self, kind: str, shape: tuple[int, int]) -> np.ndarray:
+        return self._rng.standard_normal(shape, np.float32) if kind == "normal" else self._rng.random(shape, np.float32)
+
     def _empty(self, num_rows: int) -> dict[str, np.ndarray]:
         state = self.facts["state"].items()
         return {_STATE + name: np.zeros((num_rows, *facts["shape"]), facts["dtype"]) for name, facts in state}
@@ -132,12 +142,13 @@ class OnnxPolicy:
         return next(list(entry.shape) for entry in self._session.get_inputs() if entry.name == name)
 
 
-def policy_from_onnx(path: str | Path, *, num_threads: int = 1) -> OnnxPolicy:
+def policy_from_onnx(path: str | Path, *, num_threads: int = 1, seed: int | None = None) -> OnnxPolicy:
     """Load a policy that ``seqrl export`` wrote.
 
     Args:
         path: The file.
         num_threads: That one step may use.
+        seed: Of the noise that a sampled policy acts by; None takes a random one. Greedy policies need none.
 
     Raises:
         CheckpointError: If the file is missing, or was not written by ``seqrl export``.
@@ -158,7 +169,7 @@ def policy_from_onnx(path: str | Path, *, num_threads: int = 1) -> OnnxPolicy:
         raise CheckpointError(f"{path} was not written by 'seqrl export'") from error
     except Exception as error:
         raise CheckpointError(f"{path} is no ONNX file that can be run ({error})") from error
-    return OnnxPolicy(session, facts)
+    return OnnxPolicy(session, facts, seed=seed)
 
 
 def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.ndarray]]:

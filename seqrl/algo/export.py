@@ -1,4 +1,4 @@
-"""One step of a policy as a function of tensors alone, and as an ONNX file that needs no torch."""
+"""One step of a policy as a function of tensors, and as an ONNX file that needs no torch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from seqrl.algo.algo import Algo
+from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_atomic
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
@@ -22,7 +23,7 @@ from seqrl.models.timestep_encoders import TextModality
 from seqrl.version import __version__
 
 FORMAT_VERSION = 1
-OBS, STATE = "obs/", "state/"
+OBS, STATE, NOISE = "obs/", "state/", "noise/"
 """Prefixes of names of inputs and outputs."""
 
 REWARD, RESET, MASK, ACTION = "reward", "reset", "action_mask", "action"
@@ -33,18 +34,19 @@ _DTYPES = {"uint8": torch.uint8, "bool": torch.bool, "int64": torch.int64, "int3
 
 
 class PolicyStep(nn.Module):
-    """From observations and a state to the environment's actions and the next state; greedy.
+    """From observations and a state to the environment's actions and the next state.
 
     The state holds the memory, the step and the previous action; rows whose ``reset`` is True begin an episode.
 
     Args:
         algo: The policy.
+        is_sampled: Whether actions are sampled, from noise that is an input; else they are greedy.
 
     Raises:
-        ConfigError: If it gives no actions, or reads goals or text.
+        ConfigError: If it gives no actions, or reads goals or text, or noise cannot be an input of its samples.
     """
 
-    def __init__(self, algo: Algo) -> None:
+    def __init__(self, algo: Algo, *, is_sampled: bool = False) -> None:
         super().__init__()
         if not algo.acts:
             raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
@@ -65,6 +67,18 @@ class PolicyStep(nn.Module):
         self.state_names = [*zeros, *(f"memory/{name}" for name in fresh)]
         for number, value in enumerate((*zeros.values(), *fresh.values())):
             self.register_buffer(f"fresh_{number}", value.detach().clone().contiguous(), persistent=False)
+        self.is_sampled, self._draws, self.noise = is_sampled, [], {}
+        if is_sampled:
+            self._draws = self._found_draws()
+            widths = {kind: sum(d.width for d in self._draws if d.kind == kind) for kind in (NORMAL, UNIFORM)}
+            self.noise = {kind: width for kind, width in widths.items() if width}
+
+    @torch.no_grad()
+    def _found_draws(self) -> list[Draw]:
+        try:
+            return draws_of(lambda num_rows: self._acted(self.example(num_rows)))
+        except ConfigError as error:
+            raise ConfigError(f"algorithm {self.algo_name!r} cannot be exported with samples: {error}") from None
 
     def example(self, num_rows: int) -> dict[str, Tensor]:
         """Return inputs of the right names, shapes and dtypes, all zero, of rows that begin an episode."""
@@ -75,12 +89,19 @@ class PolicyStep(nn.Module):
         found[RESET] = torch.ones(num_rows, dtype=torch.bool)
         if self.has_mask:
             found[MASK] = torch.ones((num_rows, self._algo[0].codec.dim), dtype=torch.bool)
+        found |= {NOISE + kind: torch.full((num_rows, width), 0.5) for kind, width in self.noise.items()}
         fresh = {name: self._fresh(number) for number, name in enumerate(self.state_names)}
         return found | {STATE + k: v.expand(num_rows, *v.shape[1:]).clone() for k, v in fresh.items()}
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the actions and the next state, from the values of :meth:`example` in their order."""
         given = dict(zip(self.example_names, values, strict=True))
+        if not self.is_sampled:
+            return self._acted(given)
+        with GivenNoise(self._draws, {kind: given[NOISE + kind] for kind in self.noise}):
+            return self._acted(given)
+
+    def _acted(self, given: dict[str, Tensor]) -> tuple[Tensor, ...]:
         state = {n: _chosen(given[RESET], self._fresh(i), given[STATE + n]) for i, n in enumerate(self.state_names)}
         step = state[STEP]
         inputs = SeqInputs(
@@ -92,7 +113,7 @@ class PolicyStep(nn.Module):
         )
         algo = self._algo[0]
         memory = {name.removeprefix("memory/"): v for name, v in state.items() if name.startswith("memory/")}
-        action, memory = algo.act(algo.inputs.scaled(inputs), memory, True)
+        action, memory = algo.act(algo.inputs.scaled(inputs), memory, not self.is_sampled)
         executed, chosen = self.action_head(algo.inputs.own_actions(action.float()))
         after = {STEP: step + 1, PREV_ACTION: executed, **{f"memory/{k}": v for k, v in memory.items()}}
         return (chosen, *(after[name] for name in self.state_names))
@@ -101,7 +122,8 @@ class PolicyStep(nn.Module):
     def example_names(self) -> list[str]:
         """Names of the inputs, in their order."""
         mask = [MASK] if self.has_mask else []
-        return [*(OBS + name for name in self.obs), REWARD, RESET, *mask, *(STATE + n for n in self.state_names)]
+        noise = [NOISE + kind for kind in self.noise]
+        return [*(OBS + n for n in self.obs), REWARD, RESET, *mask, *noise, *(STATE + n for n in self.state_names)]
 
     @property
     def output_names(self) -> list[str]:
@@ -154,8 +176,10 @@ class EnvironmentAction(nn.Module):
         return value
 
 
-def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: Any) -> dict[str, Any]:
-    """Write one greedy step of a policy as an ONNX file with an explicit state, and return what its metadata say.
+def export_onnx(
+    algo: Algo, file: Path, observation_space: Any, action_space: Any, *, is_sampled: bool = False
+) -> dict[str, Any]:
+    """Write one step of a policy as an ONNX file with an explicit state, and return its metadata.
 
     The batch is dynamic; normalisation of observations and decoding of actions are part of the graph. The metadata
     (``seqrl``) name spaces, inputs and state.
@@ -165,6 +189,7 @@ def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: An
         file: Where to.
         observation_space: Of one environment.
         action_space: Of one environment.
+        is_sampled: Sample actions, from inputs of noise; else act greedily.
 
     Raises:
         ConfigError: If the policy cannot be exported, or onnx is not installed.
@@ -174,7 +199,7 @@ def export_onnx(algo: Algo, file: Path, observation_space: Any, action_space: An
         import onnxscript  # type: ignore[import-untyped]  # noqa: F401  (torch's exporter needs it)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
-    module = PolicyStep(algo).eval()
+    module = PolicyStep(algo, is_sampled=is_sampled).eval()
     program = _exported(module)
     names: dict[str, Any] = {"input_names": module.example_names, "output_names": module.output_names}
     try:
@@ -243,6 +268,8 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
         "action_space": space_to_json(action_space),
         "reads_reward": bool(config.observation.use_prev_reward or module._algo[0].needs_reward),
         "mask_entry": MASK_KEY if module.has_mask else None,
+        "sampled": module.is_sampled,
+        "noise": module.noise,
         "state": {
             n: {"shape": list(state[STATE + n].shape[1:]), "dtype": str(state[STATE + n].dtype).removeprefix("torch.")}
             for n in module.state_names

@@ -15,6 +15,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl export", description=__doc__)
     p.add_argument("agent", metavar="RUN", help="checkpoint, or run folder (its last checkpoint)")
     p.add_argument("--output", type=Path, default=Path("policy.onnx"), help="file to write (default %(default)s)")
+    p.add_argument("--sampled", action="store_true", help="sample actions, from noise that is an input; else greedy")
     p.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     load_plugins(args.plugin)
     algo, observation_space, action_space = load_algo(read_checkpoint(args.agent), "cpu")
-    facts = export_onnx(algo, args.output, observation_space, action_space)
+    facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=args.sampled)
     size = args.output.stat().st_size / 1e6
     print(f"wrote {facts['algorithm']} to {args.output}, {size:.2g} MB; load it with", file=sys.stderr)
     print(f'  seqrl.deploy.policy_from_onnx("{args.output}")', file=sys.stderr)

@@ -4,11 +4,14 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 from gymnasium import spaces
+from scipy.stats import ks_2samp
 
 from seqrl.algo import RolloutPolicy
-from seqrl.algo.export import export_onnx
+from seqrl.algo.export import PolicyStep, export_onnx
 from seqrl.conformance.cases import ACTION_SPACES, ENCODER_OBS, OBS, random_obs, small_algo
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import SEQUENCE_ENCODERS
@@ -57,7 +60,7 @@ def play_both(tmp_path, algo, specs, rows, *, steps=3 * WINDOW):
     ("memory", "actions"),
     [
         ("gru", "box"),
-        ("transformer", "discrete"),
+        pytest.param("transformer", "discrete", marks=slow),
         pytest.param("gru", "multi_discrete", marks=slow),
         pytest.param("gru", "multi_binary", marks=slow),
         *(
@@ -93,7 +96,71 @@ def test_every_algorithm_acts_as_itself(tmp_path, name):
     assert play_both(tmp_path, small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), OBS, 3) < limit
 
 
-@pytest.mark.parametrize(("name", "reason"), [("gl", "gives no actions"), ("iris", "draws while it acts")])
+SAMPLED = (
+    ("bc", "multi_discrete", None),
+    ("bc", "box", "gmm"),
+    ("bc", "box", "tanh_gaussian"),
+    *((name, "box", None) for name in ("bc_vae", "iris", "bcq", "diffusion_policy")),
+)
+
+
+def sampling_algo(name, kind, distribution):
+    options = {} if distribution is None else {"distribution": {"type": distribution}}
+    return small_algo(name, "gru", ACTION_SPACES[kind], WINDOW, **options)
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("name", "kind", "distribution"), SAMPLED)
+def test_samples_are_those_of_the_noise(tmp_path, name, kind, distribution):
+    """The graph and torch make the same of the same noise, and other noise gives other actions."""
+    algo = sampling_algo(name, kind, distribution)
+    facts = export_onnx(algo, tmp_path / "p.onnx", space_of(OBS), algo.codec.space, is_sampled=True)
+    step = PolicyStep(algo, is_sampled=True).eval()
+    session = onnxruntime.InferenceSession(str(tmp_path / "p.onnx"))
+    given, seen = step.example(64), []
+    for seed in range(2):
+        rng = torch.Generator().manual_seed(seed)
+        for noise_kind in facts["noise"]:
+            draw = {"normal": torch.randn, "uniform": torch.rand}[noise_kind]
+            given[f"noise/{noise_kind}"] = draw(given[f"noise/{noise_kind}"].shape, generator=rng)
+        with torch.no_grad():
+            expected = step(*given.values())[0].numpy()
+        wanted = {entry.name for entry in session.get_inputs()}
+        found = session.run(["action"], {k: v.numpy() for k, v in given.items() if k in wanted})[0]
+        np.testing.assert_allclose(found, expected, atol=1e-4 if name == "diffusion_policy" else 1e-5)
+        seen.append(found)
+    assert (seen[0] != seen[1]).any()
+    assert len(np.unique(seen[0], axis=0)) > 1  # every row has noise of its own
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("name", "kind", "distribution"), SAMPLED[:3])
+def test_samples_are_distributed_as_the_policys_own(tmp_path, name, kind, distribution):
+    rows = 4000
+    algo = sampling_algo(name, kind, distribution)
+    export_onnx(algo, tmp_path / "p.onnx", space_of(OBS), algo.codec.space, is_sampled=True)
+    ours = RolloutPolicy(algo, space_of(OBS), algo.codec.space, deterministic=False)
+    ours.start_episode()
+    obs = {k: v.numpy().repeat(rows, 0) for k, v in random_obs(np.random.default_rng(0), OBS, 1).items()}
+    expected, found = (
+        np.asarray(p(obs, batched_ob=True), np.float64).reshape(rows, -1)
+        for p in (ours, policy_from_onnx(tmp_path / "p.onnx", seed=1))
+    )
+    for column in range(expected.shape[1]):
+        assert ks_2samp(expected[:, column], found[:, column]).pvalue > 1e-4
+
+
+def test_samples_without_a_formula_of_noise_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="algorithm 'bc' cannot be exported with samples: its distribution cannot"):
+        export_onnx(sampling_algo("bc", "box", "beta"), tmp_path / "p.onnx", space_of(OBS), None, is_sampled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("gl", "gives no actions"), pytest.param("iris", "draws while it acts", marks=slow)],
+)
 def test_what_cannot_be_exported_says_why(tmp_path, name, reason):
     with pytest.raises(ConfigError, match=rf"algorithm '{name}' .*{reason}"):
         export_onnx(small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), tmp_path / "p.onnx", space_of(OBS), None)
