@@ -24,7 +24,7 @@ from seqrl.configs.hbc_config import HBCConfig
 from seqrl.configs.iql_config import IQLConfig
 from seqrl.configs.iris_config import IRISConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
-from seqrl.configs.overrides import apply_overrides
+from seqrl.configs.overrides import apply_overrides, layered
 from seqrl.configs.section import Component, Section
 from seqrl.configs.td3_bc_config import TD3BCConfig
 
@@ -52,6 +52,7 @@ __all__ = [
     "apply_overrides",
     "config_factory",
     "get_all_registered_configs",
+    "layered",
     "read_config_values",
     "register_config",
     "template_names",

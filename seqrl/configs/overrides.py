@@ -1,4 +1,4 @@
-"""``--set a.b=c``: changes to a run file from the command line."""
+"""Changes to a run file: by ``--set a.b=c``, and by another run file over it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
         parent = _descend(values, keys[:-1], text)
         dropped += _assign(parent, keys, _parse(raw))
     return dropped
+
+
+def layered(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of two run files: the second wins, sections are merged, lists replaced.
+
+    Where the second gives a component another ``type``, the first's settings of that component are dropped.
+    """
+    merged = dict(values)
+    for key, value in over.items():
+        mine = merged.get(key)
+        if not (isinstance(mine, dict) and isinstance(value, dict)):
+            merged[key] = value
+            continue
+        is_other = "type" in value and value["type"] != mine.get("type", value["type"]) and not key.endswith("kwargs")
+        merged[key] = value if is_other else layered(mine, value)
+    return merged
 
 
 def _parse(raw: str) -> Any:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from seqrl.configs import (
@@ -13,6 +14,7 @@ from seqrl.configs import (
     apply_overrides,
     config_factory,
     get_all_registered_configs,
+    layered,
     read_config_values,
     template_names,
 )
@@ -43,7 +45,10 @@ DEBUG = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
-    run_file = p.add_argument("--config", help="run file (JSON), or the name of a packaged template such as bc.json")
+    run_file = p.add_argument(
+        "--config", nargs="+", metavar="FILE",
+        help="run file (JSON), or the name of a packaged template such as bc.json; further ones change keys of it",
+    )  # fmt: skip
     algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
     algo = p.add_argument(
         "--algo",
@@ -184,7 +189,7 @@ def _values(args: argparse.Namespace) -> dict[str, Any]:
     """Return what --config holds, or --algo names."""
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
-    return read_config_values(args.config) if args.config else {"algo_name": args.algo}
+    return reduce(layered, map(read_config_values, args.config)) if args.config else {"algo_name": args.algo}
 
 
 def resolve_config(
@@ -219,7 +224,7 @@ def resolve_config(
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     dropped = [f"note: {text}" for text in apply_overrides(values, overrides)]
-    source = args.config or (f"--algo {args.algo}" if args.algo else "the config")
+    source = " ".join(args.config or ()) or (f"--algo {args.algo}" if args.algo else "the config")
     if "algo_name" not in values:
         raise ConfigError(f"{source}: algo_name is required, to know which algorithm's config this is")
     values, derived = _planned(values, args)

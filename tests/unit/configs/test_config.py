@@ -455,4 +455,4 @@ def test_import_is_quick_and_free_of_torch():
         for _ in range(5)
     ]
     assert all(torch_there == "False" for _, torch_there in runs)
-    assert min(float(seconds) for seconds, _ in runs) < 0.6  # torch alone takes 2 to 4
+    assert min(float(seconds) for seconds, _ in runs) < 1.2  # torch alone takes 2 to 4

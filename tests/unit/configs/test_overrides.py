@@ -4,8 +4,9 @@ import copy
 
 import pytest
 
-from seqrl.configs import apply_overrides, config_factory
+from seqrl.configs import apply_overrides, config_factory, layered
 from seqrl.core.errors import ConfigError
+from seqrl.scripts.train import parser, resolve_config
 
 VALUES = {
     "train": {"seed": 1, "data": [{"path": "x"}, {"path": "y", "weight": 2.0}]},
@@ -130,3 +131,34 @@ def test_a_misspelt_path_is_reported_by_the_config():
     values, _ = changed("train.sed=3")
     with pytest.raises(ConfigError, match=r"train\.sed +unknown key; did you mean 'seed'\?"):
         config_factory("bc", values, "--set")
+
+
+def test_a_run_file_over_another_changes_its_keys():
+    over = {"train": {"seed": 7, "data": [{"path": "z"}]}, "algo": {"sequence_encoder": {"d_model": 32}}}
+    expected = copy.deepcopy(VALUES)
+    expected["train"] = {"seed": 7, "data": [{"path": "z"}]}
+    expected["algo"]["sequence_encoder"]["d_model"] = 32
+    assert layered(copy.deepcopy(VALUES), over) == expected
+    assert layered(VALUES, {}) == VALUES
+
+
+def test_a_component_of_another_type_keeps_no_settings_of_the_first():
+    merged = layered(VALUES, {"algo": {"sequence_encoder": {"type": "gru", "d_hidden": 8}}})
+    assert merged["algo"]["sequence_encoder"] == {"type": "gru", "d_hidden": 8}
+    same = layered(VALUES, {"algo": {"sequence_encoder": {"type": "transformer", "d_model": 8}}})
+    assert same["algo"]["sequence_encoder"] == {"type": "transformer", "d_model": 8, "num_heads": 4}
+    kwargs = layered({"env": {"kwargs": {"type": "a", "n": 1}}}, {"env": {"kwargs": {"type": "b"}}})
+    assert kwargs == {"env": {"kwargs": {"type": "b", "n": 1}}}, "arguments of an environment are no component"
+
+
+def test_the_command_takes_run_files_in_layers(tmp_path):
+    (tmp_path / "mine.json").write_text('{"train": {"batch_size": 7}}')
+    (tmp_path / "gru.json").write_text('{"algo": {"sequence_encoder": {"type": "gru"}}, "train": {"seed": 3}}')
+    files = ["bc.json", str(tmp_path / "mine.json"), str(tmp_path / "gru.json")]
+    config, _ = resolve_config(parser().parse_args(["--config", *files, "--set", "train.seed=4"]))
+    assert (config.train.batch_size, config.train.seed) == (7, 4)
+    assert config.algo.sequence_encoder.choice()[0] == "gru"
+    assert config.env.kwargs == {"corridor_length": 50}, "what no later file has is that of the first"
+    (tmp_path / "wrong.json").write_text('{"train": {"batchsize": 7}}')
+    with pytest.raises(ConfigError, match=r"bc.json .*wrong.json: 1 problem\n.*did you mean 'batch_size'"):
+        resolve_config(parser().parse_args(["--config", "bc.json", str(tmp_path / "wrong.json")]))
