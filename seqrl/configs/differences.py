@@ -22,3 +22,16 @@ def with_defaults(saved: Any) -> Any:
         return config_factory(str(saved["algo_name"]), saved).to_json()
     except (SeqrlError, KeyError, TypeError):
         return saved
+
+
+def changed_settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return algorithm, memory, environment and seed of a saved config, and what else is not at its default."""
+    defaults = with_defaults({"algo_name": saved["algo_name"]})
+    found = {path: new for path, _, new in differences(defaults, saved) if new is not None}
+    always = {
+        "algo_name": saved["algo_name"],
+        "env.id": saved["env"]["id"],
+        "algo.sequence_encoder.type": saved["algo"]["sequence_encoder"]["type"],
+        "train.seed": saved["train"]["seed"],
+    }
+    return {**{key: value for key, value in always.items() if value is not None}, **found}

@@ -31,6 +31,13 @@ _SHARES = {
 }
 _LOSSES = {"loss/total": "training", "valid/total": "held out"}
 _SPEEDS = {"time/env_steps_per_s": "environment steps", "time/gradient_steps_per_s": "gradient steps"}
+_GENERAL = ("collect", "data", "eval", "loss", "metric", "optim", "progress", "system", "time", "valid")
+_TITLES = {
+    "q": "values",
+    "target": "targets of the values",
+    "policy": "entropy of the policy (nats)",
+    "filter": "weights of the filtered imitation",
+}
 _Chart = Callable[..., str | None]
 
 
@@ -80,7 +87,9 @@ def _charts(rows: Rows, x: Axis) -> list[str]:
     makers += [
         partial(curve_svg, names=_LOSSES, title="loss", log=True),
         _loss_terms,
+        *_own_charts(rows),
         _metrics,
+        _logged_by_env,
         partial(curve_svg, names=["optim/learning_rate"], title="learning rate", limits=(0, None)),
         partial(curve_svg, names=["optim/grad_norm"], title="gradient norm before clipping", log=True),
         partial(
@@ -135,12 +144,29 @@ def _loss_terms(rows: Rows, x: Axis) -> str | None:
     )
 
 
+def _own_charts(rows: Rows) -> list[_Chart]:
+    """Return a chart for each group of metrics that only some algorithms log, such as ``q`` or ``conservative``."""
+    groups = {key.split("/")[0] for row in rows for key in row if "/" in key}
+    return [
+        partial(_group, group=group, title=_TITLES.get(group, group))
+        for group in sorted(groups - set(_GENERAL), key=lambda g: (g not in _TITLES, g))
+    ]
+
+
+def _logged_by_env(rows: Rows, x: Axis) -> str | None:
+    """Return the chart of what the environment logs by itself, if it does."""
+    return _group(rows, x, "eval/log", "logged by the environment (evaluation)")
+
+
+def _group(rows: Rows, x: Axis, group: str, title: str) -> str | None:
+    keys = sorted({k for row in rows for k in row if k.startswith(f"{group}/")})
+    some = f", {MAX_TASKS} of {len(keys)}" if len(keys) > MAX_TASKS else ""
+    return curve_svg(rows, {k: k[len(group) + 1 :] for k in keys[:MAX_TASKS]}, title + some, x=x)
+
+
 def _metrics(rows: Rows, x: Axis) -> str | None:
     """Return the chart of ``train.metrics``, if there are any."""
-    keys = sorted({k for row in rows for k in row if k.startswith("metric/")})
-    names = {k: k[len("metric/") :] for k in keys[:MAX_TASKS]}
-    some = f", {MAX_TASKS} of {len(keys)}" if len(keys) > MAX_TASKS else ""
-    return curve_svg(rows, names, f"metrics (held out{some})", x=x)
+    return _group(rows, x, "metric", "metrics (held out)")
 
 
 def _speed(rows: Rows, x: Axis) -> str | None:

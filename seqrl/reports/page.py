@@ -22,7 +22,7 @@ h2{font-size:1.1rem;margin:2rem 0 .6rem}
 .card{border:1px solid #e5e7eb;border-radius:10px;padding:.7rem 1.1rem;min-width:130px}
 .card b{display:block;font-size:1.35rem}
 .card span{color:#6b7280;font-size:.85rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(440px,100%),1fr));gap:1rem}
 .charts svg{width:100%;height:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{padding:.28rem .9rem .28rem 0;text-align:left;border-bottom:1px solid #f0f1f3}

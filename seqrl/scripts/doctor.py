@@ -22,7 +22,7 @@ CORE = (
 OPTIONAL = {
     "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",
     "metaworld": "metaworld", "gymnax": "gymnax", "minari": "minari", "flash": "flash_attn", "mamba": "mamba_ssm",
-    "wandb": "wandb", "video": "imageio_ffmpeg", "onnx": "onnx",
+    "tensorboard": "tensorboard", "wandb": "wandb", "video": "imageio_ffmpeg", "onnx": "onnx",
 }  # fmt: skip
 
 

@@ -6,11 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import RunInterrupted, TrainingError
 from seqrl.core.generators import seed_everything
+from seqrl.core.host import cpu_seconds
 from seqrl.reports.best import fall_from_best
 from seqrl.reports.console import evaluation_line
 from seqrl.reports.series import read_metrics
@@ -25,7 +27,7 @@ from seqrl.training.progress import Progress
 from seqrl.training.rendering import render_epoch
 from seqrl.training.run_log import RunLog, progress_bar
 from seqrl.training.run_report import write_run_report
-from seqrl.training.summary import epoch_metrics
+from seqrl.training.summary import epoch_metrics, host_metrics
 from seqrl.training.weights import Publisher
 
 logger = logging.getLogger(__name__)
@@ -40,12 +42,14 @@ class Hooks:
         evaluate: Returns metrics of the current policy; none where nothing is evaluated.
         log: Takes numbers and the gradient step.
         open_loggers: Opens what ``log`` gives them to; the main process calls it when learning begins.
+        log_video: Gives loggers a file.
     """
 
     interact: Callable[[int], CollectStats]
     evaluate: Callable[[], dict[str, float]]
     log: Callable[[Mapping[str, float], int], None]
     open_loggers: Callable[[], None]
+    log_video: Callable[[Path], None]
 
 
 class Epochs:
@@ -136,7 +140,9 @@ class Epochs:
             self._run_log.warn(text)
         if self._config.experiment.report.enabled:
             logger.info("writing the report, with %d episodes", self._config.experiment.report.animation_episodes)
-            file = write_run_report(self._config, self._parts, self._progress, self._run_log)
+            file, animation = write_run_report(self._config, self._parts, self._progress, self._run_log)
+            if animation is not None:
+                self._hooks.log_video(animation)
             logger.info("report: %s", file)
 
     def _tell_what_was_dropped(self) -> None:
@@ -151,7 +157,7 @@ class Epochs:
     def run_epoch(self, epoch: int) -> None:
         """Collect, learn, evaluate, save and publish: the same path in every epoch."""
         config, parts, progress = self._config, self._parts, self._progress
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), cpu_seconds()
         progress.is_in_epoch = True
         collected = None
         if parts.collector is not None and epoch >= config.collect.start_epoch:
@@ -165,7 +171,8 @@ class Epochs:
             else:
                 progress.num_dropped += config.train.steps_per_epoch
         progress.end_epoch()
-        numbers = epoch_metrics(parts, collected, learned, time.perf_counter() - begin)
+        elapsed = time.perf_counter() - begin
+        numbers = epoch_metrics(parts, collected, learned, elapsed) | host_metrics(cpu_seconds() - cpu_begin, elapsed)
         self._hooks.log(numbers, parts.num_steps)
         self._callbacks.on_epoch_end(numbers)
         self.end_epoch()
@@ -214,7 +221,8 @@ class Epochs:
         is_due = epoch >= section.first_epoch and epoch % section.every_n_epochs == 0
         if is_last or ending.reason or is_due:
             self._evaluate()
-        render_epoch(config, self._parts, progress, self._run_log)
+        if (video := render_epoch(config, self._parts, progress, self._run_log)) is not None:
+            self._hooks.log_video(video)
         progress.is_evaluated = True
         ending.agree(processes)
         if self._checkpoints.is_due() or is_last or ending.reason:

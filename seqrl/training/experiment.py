@@ -33,7 +33,7 @@ from seqrl.training.collector import Collector, CollectStats
 from seqrl.training.ending import Ending
 from seqrl.training.epochs import Epochs, Hooks
 from seqrl.training.learner import Learner
-from seqrl.training.loggers import MetricsLogger
+from seqrl.training.loggers import MetricsLogger, log_video
 from seqrl.training.offline_metrics import check_metrics
 from seqrl.training.parts import LATER, Parts, Role
 from seqrl.training.progress import Progress, RunStats
@@ -370,6 +370,7 @@ class Experiment:
             lambda: {} if self.evaluator is None else self.evaluate_val()[0],
             self.log,
             lambda: self.loggers.extend(self.init_logger()),
+            lambda file: log_video(self.loggers, file, self.num_steps),
         )
         run = self.config, self.parts, self.progress, self.checkpoints
         self.epochs = Epochs(*run, self.callbacks, self.ending, self.run_log, hooks)
@@ -380,8 +381,7 @@ class Experiment:
         SIGTERM and Ctrl-C end it after the gradient step under way, saved so that ``resume=True`` goes on from there.
 
         Raises:
-            TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``; the last two batches lie
-                in the run's folder then.
+            TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``.
             RunInterrupted: After such a signal.
         """
         self.parts.check_built("learn()")

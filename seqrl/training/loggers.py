@@ -1,24 +1,27 @@
-"""Where numbers go: ``metrics.jsonl`` always; TensorBoard, Weights & Biases and loggers of plug-ins if asked."""
+"""Where numbers and videos go: ``metrics.jsonl``, TensorBoard, Weights & Biases, loggers of plug-ins."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from seqrl.configs.differences import changed_settings
 from seqrl.configs.sections.run import LoggingSection
 from seqrl.core.files import write_atomic
 from seqrl.core.registry import LOGGERS
 from seqrl.reports.series import read_metrics
+from seqrl.training.robomimic_names import robomimic_names
+from seqrl.training.tensorboard_logger import TensorBoardLogger
 from seqrl.training.wandb_logger import WandbLogger, import_wandb
 
 
 class MetricsLogger(Protocol):
-    """Takes named numbers at a gradient step."""
+    """Takes named numbers at a gradient step; one that has ``log_video(file, step)`` gets videos too."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Write the values."""
@@ -34,6 +37,8 @@ class LoggedRun:
     Attributes:
         path: The run's folder.
         config: The run file, as JSON values.
+        task: Name of the environment, or of the data.
+        provenance: Versions, host, command and commit (:func:`~seqrl.core.host.provenance`).
         step: Gradient steps after which a resumed run goes on; None in a new run.
         epoch: Epochs after which it goes on.
         is_evaluated: Whether the evaluation of these epochs is done; else it comes (again).
@@ -41,6 +46,8 @@ class LoggedRun:
 
     path: Path
     config: dict[str, Any]
+    task: str = ""
+    provenance: dict[str, str] = field(default_factory=dict)
     step: int | None = None
     epoch: int | None = None
     is_evaluated: bool = True
@@ -70,14 +77,48 @@ def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger
 
         add(JsonlLogger(run.path / "metrics.jsonl", run.step, run.epoch, is_evaluated=run.is_evaluated))
         if section.tensorboard:
-            add(TensorBoardLogger(run.path / "tb", run.step))
+            texts, settings = {"config": run.config, "provenance": run.provenance}, changed_settings(run.config)
+            add(TensorBoardLogger(run.path / "tb", run.step, texts=texts, settings=settings))
         if section.wandb.enabled:
-            add(WandbLogger(run.path, section.wandb, run.config))
+            add(WandbLogger(run.path, section.wandb, run.config | {"provenance": run.provenance}))
         for other in section.others:
             name, options = other.choice()
             add(LOGGERS.get(name)(run, **options))
         stack.pop_all()  # all are there: none is closed
+        if section.robomimic_names:
+            loggers[1:] = [WithRobomimicNames(other, run.task) for other in loggers[1:]]
         return loggers
+
+
+def log_video(loggers: Iterable[MetricsLogger], file: Path, step: int) -> None:
+    """Give a video to those loggers that take videos."""
+    for metrics_logger in loggers:
+        if (show := getattr(metrics_logger, "log_video", None)) is not None:
+            show(file, step)
+
+
+class WithRobomimicNames:
+    """Gives a logger the numbers under robomimic's names too.
+
+    Args:
+        inner: The logger.
+        task: Name of the environment.
+    """
+
+    def __init__(self, inner: MetricsLogger, task: str) -> None:
+        self._inner, self._task = inner, task
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Pass on the values, and those that robomimic logs as well."""
+        self._inner.log({**values, **robomimic_names(values, self._task)}, step)
+
+    def log_video(self, file: Path, step: int) -> None:
+        """Pass on a video."""
+        log_video([self._inner], file, step)
+
+    def close(self) -> None:
+        """Close the logger."""
+        self._inner.close()
 
 
 class JsonlLogger:
@@ -115,22 +156,3 @@ class JsonlLogger:
 
 def _is_evaluation(row: Mapping[str, Any]) -> bool:
     return any(key.startswith(("eval/", "valid/")) for key in row)
-
-
-class TensorBoardLogger:
-    """TensorBoard events, through tensorboardX."""
-
-    def __init__(self, folder: Path, resume_step: int | None) -> None:
-        from tensorboardX import SummaryWriter
-
-        purge = None if resume_step is None else resume_step + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge)
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write one scalar per value."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._writer.close()

@@ -40,25 +40,26 @@ def check_rendering(config: BaseConfig) -> None:
         check_video_suffix(f".{section.format}")
 
 
-def render_epoch(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> None:
-    """Write the video of the epoch that has ended, if it is time; whatever fails is a warning, told once."""
+def render_epoch(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> Path | None:
+    """Write the video of the epoch that has ended, if it is time, and return its path; a failure is a warning."""
     section, epoch = config.experiment.rendering, progress.epoch
     is_due = epoch == config.train.num_epochs or epoch % section.every_n_epochs == 0
     if not (section.enabled and is_due and parts.processes.is_main):
-        return
+        return None
     if section.keep == "best" and not _is_best(progress, parts.folder.metrics):
-        return
+        return None
     file = parts.folder.path / "videos" / f"epoch_{epoch:06d}.{section.format}"
     if record_evaluation(
         config, parts, epoch, file, section.episodes, section.fps,
         run_log=run_log, every=section.every_n_frames, max_frames=section.max_frames,
     ) is None:  # fmt: skip
-        return
+        return None
     logger.info("video: %s", file)
     if section.keep == "best":
         for other in file.parent.glob("epoch_*"):
             if other != file:
                 other.unlink()
+    return file
 
 
 def record_evaluation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from seqrl.configs import BaseConfig
@@ -18,8 +19,8 @@ FILM_S = 5.0
 """Longest time that the page's animation is drawn."""
 
 
-def write_run_report(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> Path:
-    """Write ``report.html`` and the animation of a run that has ended; return the page's path."""
+def write_run_report(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> tuple[Path, Path | None]:
+    """Write ``report.html`` and the animation of a run that has ended; return their paths."""
     folder, world = parts.folder, parts.world
     animation, caption = _animation(config, parts, progress, run_log)
     memory = config.algo.sequence_encoder.choice()[0]
@@ -31,13 +32,13 @@ def write_run_report(config: BaseConfig, parts: Parts, progress: Progress, run_l
         rows=read_metrics(folder.metrics),
         final=progress.metrics,
         facts=_facts(parts, progress),
-        animation=animation,
+        animation=None if animation is None else animation.read_bytes(),
         animation_caption=caption,
         warnings=run_log.warnings,
     )
     file = folder.path / "report.html"
     write_report(file, report)
-    return file
+    return file, animation
 
 
 def _facts(parts: Parts, progress: Progress) -> dict[str, str]:
@@ -52,10 +53,21 @@ def _facts(parts: Parts, progress: Progress) -> dict[str, str]:
         facts["environment steps"] = format_count(progress.num_env_steps)
     facts["wall time"] = format_duration(progress.run_s)
     facts["parameters"] = format_count(sum(p.numel() for p in parts.algo.nets.parameters()))
+    if commit := _commit(parts.folder.path / "provenance.json"):
+        facts["commit"] = commit
     return facts
 
 
-def _animation(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> tuple[bytes | None, str]:
+def _commit(file: Path) -> str:
+    """Return the commit in short, and whether files had changed since; nothing if it is not known."""
+    try:
+        commit, dash, state = str(json.loads(file.read_text(encoding="utf-8"))["commit"]).partition("-")
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return commit[:10] + dash + state
+
+
+def _animation(config: BaseConfig, parts: Parts, progress: Progress, run_log: RunLog) -> tuple[Path | None, str]:
     """Return a GIF of evaluation episodes and its caption; a failure to render is a warning."""
     section, makers = config.experiment, parts.world.eval_makers
     num_episodes = section.report.animation_episodes
@@ -71,10 +83,7 @@ def _animation(config: BaseConfig, parts: Parts, progress: Progress, run_log: Ru
     if episodes is None:
         return None, ""
     results = ", ".join(f"return {e.total_reward:.3g}{_outcome(e.success)}" for e in episodes)
-    return (
-        file.read_bytes(),
-        f"{len(episodes)} episodes after training: {results}" if episodes else "Unfinished episode",
-    )
+    return file, f"{len(episodes)} episodes after training: {results}" if episodes else "Unfinished episode"
 
 
 def _outcome(success: bool | None) -> str:

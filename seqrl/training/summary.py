@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import shutil
 
+import torch
+
 from seqrl.configs import BaseConfig
+from seqrl.core.host import peak_memory_gb
 from seqrl.reports.console import format_count, format_duration, format_megabytes, summary_text
 from seqrl.training.collector import CollectStats
 from seqrl.training.learner import LearnStats, Prediction, predict_cost
@@ -36,6 +40,7 @@ def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> s
             "folder": str(parts.folder.path),
             "seed": str(config.train.seed),
             "device": str(parts.processes.device),
+            **({"TensorBoard": _viewer(parts)} if config.experiment.logging.tensorboard else {}),
             **({"role": parts.role} if parts.role != "both" else {}),
         },
         "policy": {
@@ -52,6 +57,12 @@ def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> s
         groups["collection"] = _collection(config, parts, epoch, warn)
     groups["plan"] = _plan(config, parts, epoch, predict_cost(algo, config.train))
     return summary_text(f"seqrl {config.algo_name}", groups)
+
+
+def _viewer(parts: Parts) -> str:
+    """Return the command that shows the run's curves while it goes on."""
+    is_there = importlib.util.find_spec("tensorboard") is not None
+    return f"tensorboard --logdir {parts.folder.path}" + ("" if is_there else " (pip install 'seqrl[tensorboard]')")
 
 
 def _data(parts: Parts) -> dict[str, str]:
@@ -148,4 +159,14 @@ def epoch_metrics(
         out["time/learn_share"] = (learned.learn_s - learned.wait_s) / elapsed
         out["time/data_wait_share"] = learned.wait_s / elapsed
         out["optim/skipped_steps"] = float(learned.num_skipped)
+    return out
+
+
+def host_metrics(cpu_s: float, elapsed: float) -> dict[str, float]:
+    """Return what the main process used of its machine in an epoch of ``elapsed`` seconds."""
+    out = {"system/cpus_used": cpu_s / elapsed}
+    if (peak := peak_memory_gb()) is not None:
+        out["system/memory_gb"] = peak
+    if torch.cuda.is_available():
+        out["system/gpu_memory_gb"] = torch.cuda.max_memory_allocated() / 1e9
     return out

@@ -1,4 +1,4 @@
-"""Numbers to Weights & Biases, by the extra ``seqrl[wandb]``."""
+"""Numbers and videos to Weights & Biases, by the extra ``seqrl[wandb]``."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ class WandbLogger:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Send the values."""
         self._run.log({**values, _STEP: step})
+
+    def log_video(self, file: Path, step: int) -> None:
+        """Send a video."""
+        video = import_wandb().Video(str(file), format=file.suffix.removeprefix("."))
+        self._run.log({"video": video, _STEP: step})
 
     def close(self) -> None:
         """Send what is left, and end."""

@@ -1,7 +1,10 @@
 """What every registered algorithm has to do, on every memory, kind of actions and timestep encoder.
 
-`make test` meets every pair of an algorithm, a check, a memory, an action space and an encoder; `make test-all` all.
+`make test` meets every pair of an algorithm, a check, a memory and an action space, and every encoder with an agent;
+`make test-all` all.
 """
+
+import itertools
 
 import pytest
 
@@ -11,14 +14,23 @@ from seqrl.conformance.cases import ACTION_SPACES
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 from tests.grids import pairwise
 
-GRID = pairwise(
-    ALGOS.names(),
-    list(CHECKS),
-    SEQUENCE_ENCODERS.names(),
-    list(ACTION_SPACES),
-    [name for name in TIMESTEP_ENCODERS.names() if name != "auto"],  # it is one of the others
-    keep=lambda name, check, *case: CHECKS[check].fits(AlgoCase(name, *case)),
-)
+ENCODERS = [name for name in TIMESTEP_ENCODERS.names() if name != "auto"]  # it is one of the others
+
+
+def fits(name, check, *case):
+    return CHECKS[check].fits(AlgoCase(name, *case))
+
+
+SAMPLED = ("actor_critic", "gru", "discrete")
+MEMORIES, ACTIONS = SEQUENCE_ENCODERS.names(), list(ACTION_SPACES)
+GRID = [
+    *pairwise(ALGOS.names(), list(CHECKS), MEMORIES, ACTIONS, ["mlp"], keep=fits),
+    *(
+        pytest.param(*case, marks=[] if (case[0], *case[2:4]) == SAMPLED else pytest.mark.slow)
+        for case in itertools.product(ALGOS.names(), list(CHECKS), MEMORIES, ACTIONS, sorted({*ENCODERS} - {"mlp"}))
+        if fits(*case)
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "check", "memory", "actions", "encoder"), GRID)

@@ -98,10 +98,13 @@ def result(run: Path) -> dict:
     """Return what has to be equal."""
     last = read_checkpoint(run)
     names = ("model.safetensors", "training_state/optimizer.safetensors")
-    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in read_metrics(run / "metrics.jsonl")]
+    rows = [
+        {k: v for k, v in row.items() if not k.startswith(("time/", "system/"))}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
     return {
         "files": {name: (last.path / name).read_bytes() for name in names},
-        "metrics": {k: v for k, v in last.card["metrics"].items() if not k.startswith("time/")},
+        "metrics": {k: v for k, v in last.card["metrics"].items() if not k.startswith(("time/", "system/"))},
         "rows": rows,
         "checkpoints": sorted(p.name for p in (run / "checkpoints").iterdir()),
         "pointers": {p.name: p.read_text() for p in (run / "checkpoints").iterdir() if p.is_file()},

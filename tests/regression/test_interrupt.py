@@ -90,10 +90,10 @@ def result(folder, name="run"):
     last = read_checkpoint(path)
     files = [(last.path / f).read_bytes() for f in ("model.safetensors", "training_state/optimizer.safetensors")]
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in lines]
+    rows = [{k: v for k, v in row.items() if not k.startswith(("time/", "system/"))} for row in lines]
     pointers = {p.name: p.read_text() for p in (path / "checkpoints").iterdir() if p.is_file()}
     names = sorted(p.name for p in (path / "checkpoints").iterdir())
-    metrics = {k: v for k, v in last.card["metrics"].items() if not k.startswith("time/")}
+    metrics = {k: v for k, v in last.card["metrics"].items() if not k.startswith(("time/", "system/"))}
     return files, rows, pointers, names, metrics
 
 

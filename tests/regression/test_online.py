@@ -64,7 +64,7 @@ def run(config, **options):
 def rows(folder, name="run"):
     """Return the lines of metrics.jsonl without what depends on the clock."""
     lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in lines]
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "system/"))} for row in lines]
 
 
 # ------------------------------------------------------------------------------------------- one seed

@@ -51,11 +51,13 @@ def _here(tmp_path, monkeypatch):
     gym.registry.update(before)
 
 
-@pytest.fixture
-def run(_here):
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
     collect = {"steps_per_epoch": 20, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
-    return seqrl.train("actor_critic", env=Lamp, memory="gru", name="lamp", collect=collect, verbose=False,
-                       **{k: v for k, v in TINY.items() if k != "algo"})  # fmt: skip
+    experiment = {**TINY["experiment"], "output_dir": str(tmp_path_factory.mktemp("runs"))}
+    yield seqrl.train("actor_critic", env=Lamp, memory="gru", name="lamp", collect=collect, verbose=False,
+                      train=TINY["train"], experiment=experiment)  # fmt: skip
+    del gym.registry["Lamp-v0"]
 
 
 def test_an_environment_of_ones_own_is_learned_in(run):

@@ -34,6 +34,11 @@ class LoggingSection(Section):
     progress_bar: bool = Field(True, description="Show tqdm bars on a terminal.")
     tensorboard: bool = Field(True, description="Write TensorBoard events to tb/.")
     wandb: WandbSection = WandbSection()
+    robomimic_names: bool = Field(
+        False,
+        description="Log under robomimic's names too (Rollout/Success_Rate/..., Train/Loss, ...), but not to "
+        "metrics.jsonl.",
+    )
     others: list[Annotated[Section, Component(LOGGERS)]] = Field([], description="Loggers of plug-ins.")
 
 

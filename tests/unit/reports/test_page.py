@@ -264,4 +264,4 @@ def test_metrics_of_held_out_windows_have_a_chart():
     assert ">regret<" in text
     assert ">gap_last<" in text
     many = [{**row, **{f"metric/m{i:02}": 1.0 * i for i in range(12)}} for row in ROWS]
-    assert f"metrics (held out, {curves.MAX_TASKS} of 12)" in curves_html(many)
+    assert f"metrics (held out), {curves.MAX_TASKS} of 12" in curves_html(many)

@@ -3,9 +3,14 @@
 import json
 
 import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqrl.reports.series import read_metrics
-from seqrl.training.loggers import JsonlLogger, TensorBoardLogger
+from seqrl.training.loggers import JsonlLogger
+from seqrl.training.robomimic_names import robomimic_names
+from seqrl.training.tensorboard_logger import TensorBoardLogger
+from tests.regression.test_interrupt import offline, run
 
 
 @pytest.fixture
@@ -121,6 +126,60 @@ def test_tensorboard_writes_a_file(tmp_path):
     metrics_logger.close()
     (events,) = (tmp_path / "tb").iterdir()
     assert b"loss/total" in events.read_bytes()
+
+
+def events_in(folder):
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return found
+
+
+def test_tensorboard_shows_settings_texts_and_videos(tmp_path):
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.gif")
+    settings = {"train.seed": 3, "env.id": "X-v0", "algo.layers": [1, 2]}
+    board = TensorBoardLogger(tmp_path / "tb", None, texts={"provenance": {"commit": "abc"}}, settings=settings)
+    board.log({"eval/return_mean": 1.0, "loss/total": 0.5}, 1)
+    board.log_video(tmp_path / "a.gif", 5)
+    board.log_video(tmp_path / "a.mp4", 6)
+    board.log({"eval/return_mean": 2.0}, 9)
+    board.close()
+    events = events_in(tmp_path / "tb")
+    (text,) = events.Tensors("provenance/text_summary")
+    assert b'"commit": "abc"' in text.tensor_proto.string_val[0]
+    (video,) = events.Images("video")
+    assert (video.step, video.width, video.height) == (5, 6, 4)
+    assert video.encoded_image_string == (tmp_path / "a.gif").read_bytes()
+    (last,) = events_in(tmp_path / "tb/settings").Scalars("last/eval/return_mean")
+    assert last.value == 2.0
+    (file,) = (tmp_path / "tb/settings").iterdir()
+    assert b"algo.layers" in file.read_bytes()
+
+
+def test_robomimics_names():
+    ours = {
+        "loss/total": 1.0, "loss/nll": 2.0, "valid/total": 3.0, "eval/return_mean": 4.0, "eval/success_mean": 0.5,
+        "eval/Lift/length_mean": 7.0, "eval/return_mean_low": 3.5, "system/memory_gb": 0.25, "q/mean_0.9": 1.0,
+    }  # fmt: skip
+    assert robomimic_names(ours, "Can") == {
+        "Train/Loss": 1.0, "Train/Log_Likelihood": -2.0, "Valid/Loss": 3.0, "Rollout/Return/Can": 4.0,
+        "Rollout/Success_Rate/Can": 0.5, "Rollout/Horizon/Lift": 7.0, "System/RAM Usage (MB)": 250.0,
+    }  # fmt: skip
+
+
+def test_a_run_tells_where_it_ran(tmp_path):
+    """A run logs its settings, its commit and what it used of the machine; robomimic's names go to TensorBoard only."""
+    config = offline(tmp_path, experiment={"logging": {"every_n_steps": 2, "robomimic_names": True}})
+    path = run(config).path
+    facts = json.loads((path / "provenance.json").read_text())
+    assert {"seqrl", "python", "torch", "host", "command"} <= facts.keys()
+    events = events_in(path / "tb")
+    assert b'"algo_name": "bc"' in events.Tensors("config/text_summary")[0].tensor_proto.string_val[0]
+    rows = read_metrics(path / "metrics.jsonl")
+    assert {"Train/Loss", "system/memory_gb"} <= set(events.Tags()["scalars"])
+    used = [row for row in rows if "system/memory_gb" in row]
+    assert all(0.05 < row["system/memory_gb"] < 100 and 0 < row["system/cpus_used"] < 100 for row in used)
+    assert used
+    assert not any(key.startswith(("Train/", "Rollout/")) for row in rows for key in row)
 
 
 @pytest.mark.parametrize("is_evaluated", [True, False])

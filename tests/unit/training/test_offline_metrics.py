@@ -27,7 +27,7 @@ def rows_of(folder, name="run"):
 
 
 def without_times(rows):
-    return [{k: v for k, v in row.items() if not k.startswith(("time/", "metric/"))} for row in rows]
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "system/", "metric/"))} for row in rows]
 
 
 def draws(algo, batches):

@@ -7,8 +7,11 @@ import types
 import pytest
 
 import seqrl
+from seqrl.configs.sections.run import WandbSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import LOGGERS
+from seqrl.training.loggers import log_video
+from seqrl.training.wandb_logger import WandbLogger
 from tests.regression.test_interrupt import interrupted, offline, run
 
 
@@ -29,6 +32,9 @@ class StandIn(types.ModuleType):
         self.runs.append(made)
         return made
 
+    def Video(self, path, format):  # noqa: N802
+        return (path, format)
+
 
 @pytest.fixture
 def wandb(monkeypatch):
@@ -47,13 +53,20 @@ def test_every_row_goes_to_wandb(wandb, tmp_path):
     (made,) = wandb.runs
     expected = {"project": "p", "entity": "e", "group": "g", "tags": ["t"], "mode": "offline", "name": "run"}
     assert expected.items() <= made.options.items()
-    assert made.options["config"] == config.to_json()
+    provenance = json.loads((tmp_path / "run/provenance.json").read_text())
+    assert made.options["config"] == config.to_json() | {"provenance": provenance}
     assert made.options["id"] is made.options["resume"] is None
     assert made.axes == [("gradient_step", None), ("*", "gradient_step")]
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [row["gradient_step"] for row in made.rows] == [row["step"] for row in rows]
     assert [row.get("loss/total") for row in made.rows] == [row.get("loss/total") for row in rows]
     assert made.finished == 1
+
+
+def test_videos_go_to_wandb(wandb, tmp_path):
+    metrics_logger = WandbLogger(tmp_path, WandbSection(enabled=True), {})
+    log_video([metrics_logger], tmp_path / "a.mp4", 7)
+    assert wandb.runs[0].rows == [{"video": (str(tmp_path / "a.mp4"), "mp4"), "gradient_step": 7}]
 
 
 def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(wandb, tmp_path):
