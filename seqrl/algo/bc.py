@@ -9,9 +9,9 @@ from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.chunk_policy import ChunkPolicy, Targets
+from seqrl.algo.heads import build_actor
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import masked_mean
-from seqrl.algo.trunk import build_actor
 from seqrl.configs.bc_config import BCSection
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor

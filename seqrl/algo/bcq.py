@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.heads import build_actor
 from seqrl.algo.targets import follow, frozen_copy
-from seqrl.algo.trunk import build_actor
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.bcq_config import BCQSection
 from seqrl.core.errors import ConfigError

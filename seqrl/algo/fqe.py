@@ -10,13 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo
+from seqrl.algo.heads import build_critics, critic_class
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import masked_mean, n_step_targets
 from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.trunk import build_trunk
 from seqrl.configs.fqe_config import FQESection
 from seqrl.core.tensors import SeqBatch, SeqInputs
-from seqrl.models.critics import Critics, StateActionCritics, StateCritics
 
 PROPOSED = "policy_actions"
 """Name of the extra ``(B, L, K, A)``: what the policy would do at every input, given what came before."""
@@ -37,15 +37,8 @@ class FQE(Algo[FQESection]):
         section = self.algo_config
         self.discounts = torch.tensor([section.gamma], device=self.device)
         self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec)
-        sizes = section.critic.options()
-        self.critic: Critics
-        if len(self.codec.factors) == 1:
-            self.critic = StateCritics(self.trunk.d_output, self.codec.dim, 1, **sizes)
-        else:
-            num_active = len(self.codec.factors) or None
-            self.critic = StateActionCritics(
-                self.trunk.d_output, self.codec.dim, self.discounts, num_active=num_active, **sizes
-            )
+        given = (self.trunk.d_output, section.critic, self.codec, self.discounts)
+        self.critic = build_critics(critic_class(section.critic, self.codec), *given)
         self.target_critic = frozen_copy(self.critic)
         self.nets.update({"trunk": self.trunk, "critic": self.critic, "target_critic": self.target_critic})
 

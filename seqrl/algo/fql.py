@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.heads import build_actor
 from seqrl.algo.objectives import masked_mean
-from seqrl.algo.trunk import build_actor
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.fql_config import FQLSection
 from seqrl.core.errors import ConfigError

@@ -11,8 +11,10 @@ from torch.nn.functional import log_softmax, softmax
 
 from seqrl.algo.actor_critic import ActorCritic
 from seqrl.algo.algo import Algo, register_algo_factory_func
+from seqrl.algo.heads import build_critics, critic_class
 from seqrl.configs.multitask_config import MultiTaskSection
-from seqrl.models.critics import Critics
+from seqrl.core.errors import ConfigError
+from seqrl.models.critics import Critics, StateActionCritics, StateCritics
 from seqrl.models.two_hot import TwoHot
 
 
@@ -40,7 +42,11 @@ class MultiTask(ActorCritic[MultiTaskSection]):
         initial_value = options.pop("initial_value")
         low, high, num_bins = (options.pop(k) for k in ("low", "high", "num_bins"))
         self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
-        critic = self._build_action_critic(d_out=num_bins, **section.critic.options())
+        found = StateActionCritics if section.critic.type == "mlp" else critic_class(section.critic, self.codec)
+        if issubclass(found, StateCritics):
+            raise ConfigError(f"algo.critic.type: {section.critic.type!r} has no bins, by which values are classified")
+        given = (self.trunk.d_output, section.critic, self.codec, self.discounts)
+        critic = build_critics(found, *given, d_out=num_bins)
         assert critic.last.bias is not None
         # All actions begin nearly alike, as the noise of fresh critics would be imitated; exactly alike where the outer
         # bins stand for huge returns.

@@ -10,6 +10,9 @@ from torch.nn.functional import leaky_relu
 from seqrl.core.registry import FILTERS
 from seqrl.core.tensors import SeqBatch
 
+MAX_EXPONENT = 80.0
+"""Largest exponent whose exponential leaves room in float32."""
+
 
 def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> Float[Tensor, ""]:
     """Mean of ``values`` where ``mask`` is True; padding has no influence, whatever it holds; 0 if all is padding."""
@@ -190,8 +193,8 @@ def exponential_filter(
     advantage: Float[Tensor, "*lead"],
     *,
     beta: float = 1.0,
-    clip_low: float = -10.0,
-    clip_high: float = 10.0,
+    clip_low: float | None = -10.0,
+    clip_high: float | None = 10.0,
     max_weight: float | None = None,
 ) -> Float[Tensor, "*lead"]:
     """Return ``clip(exp(beta * clip(A)), 1e-7, max_weight)`` (AWAC, arXiv 2006.09359; CRR, eq. 4).
@@ -199,11 +202,12 @@ def exponential_filter(
     Args:
         advantage: In units of raw critic outputs (original reward units at the defaults), which matters here.
         beta: Inverse temperature.
-        clip_low: Smallest advantage before the exponential.
-        clip_high: Largest.
+        clip_low: Smallest advantage before the exponential; None has no limit.
+        clip_high: Largest; None has no limit but that of float32.
         max_weight: Largest weight, as IQL clips it (arXiv 2110.06169); None leaves it at that.
     """
-    return (beta * advantage.clamp(clip_low, clip_high)).exp().clamp(1e-7, max_weight)
+    clipped = advantage if clip_low is clip_high is None else advantage.clamp(clip_low, clip_high)
+    return (beta * clipped).clamp(max=MAX_EXPONENT).exp().clamp(1e-7, max_weight)
 
 
 @FILTERS.register("ramp")

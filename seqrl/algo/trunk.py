@@ -11,13 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from seqrl.configs import BaseConfig, Section
-from seqrl.configs.sections.algo import PolicySection
-from seqrl.core.errors import ConfigError
-from seqrl.core.registry import SEQUENCE_ENCODERS, Choice
+from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
-from seqrl.models.actors import Actor
-from seqrl.models.distributions import build_head
 from seqrl.models.sequence_encoders import SequenceEncoder, State
 from seqrl.models.timestep_encoders import TimestepEncoder, build_timestep_encoder
 
@@ -84,37 +80,3 @@ def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str,
     window = options.pop("window_steps", None) or config.train.window_steps
     encoder = SEQUENCE_ENCODERS.get(name)(timestep_encoder.d_output, window, **options)
     return Trunk(timestep_encoder, encoder, seen.prev_dropout, config.algo.memory_dropout)
-
-
-def build_actor(
-    d_input: int,
-    section: PolicySection,
-    obs: Mapping[str, ObsSpec],
-    codec: ActionCodec,
-    num_policies: int | None = None,
-    d_latent: int = 0,
-    auto: Mapping[str, Choice] | None = None,
-) -> Actor:
-    """Return the policy head that the sections ``actor`` and ``distribution`` describe.
-
-    Args:
-        d_input: Width of the memory's output.
-        section: Of the algorithm.
-        obs: What the policy sees.
-        codec: Of its actions.
-        num_policies: Distributions per input, one per discount or step of a chunk; None for a single one.
-        d_latent: Width of a latent vector beside the memory's output.
-        auto: Kind of action -> the distribution that ``auto`` means, where it is not the usual one.
-
-    Raises:
-        ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see.
-    """
-    options = section.actor.options()
-    keys = options.pop("obs_keys")
-    if missing := sorted(set(keys) - obs.keys()):
-        raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
-    chosen = section.distribution.choice()
-    if chosen[0] == "auto" and auto is not None:
-        chosen = auto.get(codec.kind, chosen)
-    head = build_head(*chosen, codec)
-    return Actor(d_input + d_latent, head, obs={k: obs[k] for k in keys}, num_policies=num_policies, **options)

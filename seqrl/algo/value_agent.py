@@ -14,16 +14,17 @@ from torch.func import functional_call
 
 from seqrl.algo.agent_metrics import policy_metrics, popart_metrics, value_metrics
 from seqrl.algo.algo import PolicyAlgo, ValueAlgo
+from seqrl.algo.heads import build_actor, build_critics, critic_class
 from seqrl.algo.losses import Losses, MaskEdit
 from seqrl.algo.objectives import masked_mean, n_step_targets
 from seqrl.algo.targets import follow, frozen_copy
-from seqrl.algo.trunk import build_actor, build_trunk
+from seqrl.algo.trunk import build_trunk
 from seqrl.configs.sections.agent import ValueSection
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.registry import Choice
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
-from seqrl.models.critics import Critics, StateActionCritics, StateCritics
+from seqrl.models.critics import Critics, StateCritics
 from seqrl.models.distributions import ActionDistribution
 from seqrl.models.popart import PopArt
 from seqrl.models.reward_scale import RewardScale
@@ -102,7 +103,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         self.needs = self.needs | {"next_obs"}
         self.critic = self._build_critic()
         self.target_critic = frozen_copy(self.critic)
-        self.popart = PopArt(self.discounts)
+        self.popart = PopArt(self.discounts, section.popart_rate)
         if self.config.train.normalize_rewards != "none":
             self.nets["reward_scale"] = self.reward_scale = RewardScale()
         self.nets.update({"critic": self.critic, "target_critic": self.target_critic, "popart": self.popart})
@@ -140,17 +141,12 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     @property
     def sums_over_actions(self) -> bool:
         """Whether critics give the values of all actions at once (one discrete factor), or take one as an input."""
-        return len(self.codec.factors) == 1
+        return issubclass(critic_class(self.algo_config.critic, self.codec), StateCritics)
 
     def _build_critic(self) -> Critics:
-        sizes = self.algo_config.critic.options()
-        if self.sums_over_actions:
-            return StateCritics(self.trunk.d_output, self.codec.dim, len(self.discounts), **sizes)
-        return self._build_action_critic(**sizes)
-
-    def _build_action_critic(self, **sizes: Any) -> StateActionCritics:
-        num_active = len(self.codec.factors) or None
-        return StateActionCritics(self.trunk.d_output, self.codec.dim, self.discounts, num_active=num_active, **sizes)
+        section = self.algo_config.critic
+        given = (self.trunk.d_output, section, self.codec, self.discounts)
+        return build_critics(critic_class(section, self.codec), *given)
 
     # ------------------------------------------------------------------------------------ units of values
     def values_of(self, raw: Float[Tensor, "*lead G C O"]) -> Float[Tensor, "*lead G C"]:

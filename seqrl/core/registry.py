@@ -136,6 +136,8 @@ def _same_definition(a: Any, b: Any) -> bool:
 SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
 TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
 DISTRIBUTIONS: Registry[Any] = Registry("distribution")
+ACTORS: Registry[Any] = Registry("actor")
+CRITICS: Registry[Any] = Registry("critic")
 DENOISERS: Registry[Any] = Registry("denoiser")
 FILTERS: Registry[Any] = Registry("filter")
 RELABELERS: Registry[Any] = Registry("relabeler")

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from seqrl.core.registry import ACTORS
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.distributions import ActionDistribution, DistributionHead
@@ -15,6 +16,7 @@ from seqrl.models.mlp import ResidualMLP, make_mlp
 from seqrl.models.timestep_encoders import flat_entry, flat_width
 
 
+@ACTORS.register("mlp")
 class Actor(nn.Module):
     """A network that gives the parameters of an action distribution.
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
+from seqrl.core.registry import CRITICS
 from seqrl.models.mlp import make_activation
 from seqrl.models.two_hot import symlog
 
@@ -99,6 +100,7 @@ class Critics(nn.Module, ABC):
             return y
 
 
+@CRITICS.register("mlp")
 class StateActionCritics(Critics):
     """C critics of a state, an action and a discount.
 

@@ -28,10 +28,11 @@ from seqrl.scripts._script import add_reader_options, script, suggest
 
 DEBUG = (
     "train.num_epochs=2",
-    "train.steps_per_epoch=3",
+    "train.steps_per_epoch=2",
     "train.replay_ratio=null",
     "train.valid_batches=1",
     "experiment.logging.every_n_steps=1",
+    "experiment.evaluation.first_epoch=2",
     "experiment.evaluation.episodes=2",
     "experiment.evaluation.num_envs=2",
     "experiment.report.animation_episodes=0",
@@ -101,7 +102,7 @@ def count(text: str) -> int:
 
 def _tiny(values: dict[str, Any]) -> list[str]:
     """Return the overrides of --debug: two short epochs of small batches, short windows and short episodes."""
-    caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 20}
+    caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 10}
     overrides = list(DEBUG)
     for key, most in caps.items():
         given: Any = values

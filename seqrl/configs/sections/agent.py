@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
@@ -18,11 +18,13 @@ Discount = Annotated[float, Field(ge=0.0, le=0.999999)]
 class CriticSection(Section):
     """The ensemble of critics."""
 
+    type: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with CRITICS.")
     num_critics: PositiveInt = Field(4, description="Critics in the ensemble.")
     num_layers: PositiveInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
     norm: Literal["none", "layer"] = Field("none", description="Normalisation before each activation.")
+    kwargs: dict[str, Any] = Field({}, description="Further arguments of a plug-in's class.")
 
 
 class TwinCriticSection(CriticSection):
@@ -45,13 +47,13 @@ class ExponentialFilterSection(Section):
 
     type: Literal["exponential"] = "exponential"
     beta: PositiveFloat = Field(1.0, description="Inverse temperature.")
-    clip_low: float = Field(-10.0, description="Smallest advantage before the exponential.")
-    clip_high: float = Field(10.0, description="Largest advantage before the exponential.")
+    clip_low: float | None = Field(-10.0, description="Smallest advantage before the exponential; null has no limit.")
+    clip_high: float | None = Field(10.0, description="Largest advantage before the exponential; null has no limit.")
     max_weight: PositiveFloat | None = Field(None, description="Largest weight after it; null leaves it at that.")
 
     @model_validator(mode="after")
     def _ordered(self) -> ExponentialFilterSection:
-        if self.clip_low >= self.clip_high:
+        if self.clip_low is not None and self.clip_high is not None and self.clip_low >= self.clip_high:
             raise ValueError(f"clip_low {self.clip_low} must be below clip_high {self.clip_high}")
         return self
 
@@ -124,6 +126,7 @@ class ValueOptions(Section):
     reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
     tau: float = Field(0.005, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
     use_popart: bool = Field(False, description="Normalise values by the moving statistics of their targets.")
+    popart_rate: float = Field(5e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
 
     @model_validator(mode="after")
     def _discounts_differ(self) -> Self:

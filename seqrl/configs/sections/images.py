@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from seqrl.configs.section import Section
 from seqrl.configs.sections.names import ActivationName
@@ -20,11 +20,30 @@ class ConvolutionalSection(Section):
     num_keypoints: PositiveInt = Field(32, description="Keypoints of the spatial softmax; two features each.")
 
 
+class PlainSection(ConvolutionalSection):
+    """Convolutions in a row."""
+
+    channels: list[PositiveInt]
+    kernels: list[PositiveInt]
+    strides: list[PositiveInt]
+
+    @model_validator(mode="after")
+    def _equally_many(self) -> Self:
+        if not len(self.channels) == len(self.kernels) == len(self.strides):
+            raise ValueError(
+                f"channels {self.channels}, kernels {self.kernels} and strides {self.strides} must be equally many"
+            )
+        return self
+
+
 @IMAGE_CORES.register_section("nature")
-class NatureSection(ConvolutionalSection):
+class NatureSection(PlainSection):
     """Three strided convolutions (Mnih et al., 2015); images of 36 x 36 and more."""
 
     type: Literal["nature"] = "nature"
+    channels: list[PositiveInt] = Field([32, 64, 64], min_length=1, description="Channels of each convolution.")
+    kernels: list[PositiveInt] = Field([8, 4, 3], min_length=1, description="Width of each kernel, in pixels.")
+    strides: list[PositiveInt] = Field([4, 2, 1], min_length=1, description="Stride of each convolution, in pixels.")
     activation: ActivationName = Field("relu", description="Activation.")
 
 
@@ -48,10 +67,13 @@ class DrQSection(ConvolutionalSection):
 
 
 @IMAGE_CORES.register_section("gridworld")
-class GridworldSection(ConvolutionalSection):
+class GridworldSection(PlainSection):
     """Three 2 x 2 convolutions for symbolic grids such as MiniGrid's 7 x 7 x 3; 4 x 4 and more."""
 
     type: Literal["gridworld"] = "gridworld"
+    channels: list[PositiveInt] = Field([16, 32, 64], min_length=1, description="Channels of each convolution.")
+    kernels: list[PositiveInt] = Field([2, 2, 2], min_length=1, description="Width of each kernel, in pixels.")
+    strides: list[PositiveInt] = Field([1, 1, 1], min_length=1, description="Stride of each convolution, in pixels.")
     activation: ActivationName = Field("relu", description="Activation.")
 
 

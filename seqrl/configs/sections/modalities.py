@@ -18,6 +18,7 @@ class VectorSection(Section):
 
     type: Literal["vector"] = "vector"
     normalize_inputs: bool = Field(True, description="Standardise by moving statistics.")
+    normalizer_rate: float = Field(1e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
     num_layers: NonNegativeInt = Field(0, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     d_output: PositiveInt = Field(64, description="Width of the entry's share.")

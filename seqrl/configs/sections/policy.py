@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -68,12 +68,14 @@ class OptimizerSection(Section):
 class ActorSection(Section):
     """From the memory's output to the parameters of the action distribution."""
 
+    type: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with ACTORS.")
     num_layers: NonNegativeInt = Field(2, description="Hidden layers, or residual blocks.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
     is_residual: bool = Field(False, description="Residual blocks with norms, inner width 2 d_hidden.")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Share of hidden features dropped in training.")
     obs_keys: list[str] = Field([], description="Observation entries that the actor reads besides the memory.")
+    kwargs: dict[str, Any] = Field({}, description="Further arguments of a plug-in's class.")
 
 
 @DISTRIBUTIONS.register_section("auto")

@@ -28,6 +28,7 @@ class FlatSection(NormedSection):
     activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     norm: NormName = Field("layer", description="Normalisation of the embedding.")
     normalize_inputs: bool = Field(True, description="Standardise the inputs by moving statistics.")
+    normalizer_rate: float = Field(1e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
     obs_keys: list[str] | None = Field(
         None, description="Observation entries to read, of those in observation.keys; null reads all."
     )

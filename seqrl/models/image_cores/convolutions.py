@@ -53,7 +53,7 @@ def _init_delta_orthogonal(trunk: nn.Module) -> None:
 
 @IMAGE_CORES.register("nature")
 class NatureCore(ConvolutionalCore):
-    """Three strided convolutions of 32, 64 and 64 channels, delta-orthogonal at first.
+    """Strided convolutions, by default three of 32, 64 and 64 channels, delta-orthogonal at first.
 
     Source: Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
     """
@@ -64,12 +64,16 @@ class NatureCore(ConvolutionalCore):
         self,
         shape: tuple[int, int, int],
         *,
+        channels: Sequence[int] = (32, 64, 64),
+        kernels: Sequence[int] = (8, 4, 3),
+        strides: Sequence[int] = (4, 2, 1),
         activation: str = "relu",
         pool: str = "flatten",
         num_keypoints: int = 32,
     ) -> None:
-        super().__init__(shape, 64, pool, num_keypoints)
-        self.trunk = _plain((shape[0], 32, 64, 64), self.windows, activation)
+        windows = tuple(map(Window, kernels, strides))
+        super().__init__(shape, channels[-1], pool, num_keypoints, windows)
+        self.trunk = _plain((shape[0], *channels), windows, activation)
         _init_delta_orthogonal(self.trunk)
 
     def features(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N K h w"]:
@@ -108,7 +112,7 @@ class DrQCore(ConvolutionalCore):
 
 @IMAGE_CORES.register("gridworld")
 class GridworldCore(ConvolutionalCore):
-    """Three 2 x 2 convolutions of 16, 32 and 64 channels for grids of a few cells, after MiniGrid's actor-critics.
+    """Convolutions, by default three 2 x 2 ones of 16, 32 and 64 channels, for grids, after MiniGrid's actor-critics.
 
     Without their max pooling, which asks for grids of 7 x 7 and blurs where a thing lies.
     """
@@ -119,12 +123,16 @@ class GridworldCore(ConvolutionalCore):
         self,
         shape: tuple[int, int, int],
         *,
+        channels: Sequence[int] = (16, 32, 64),
+        kernels: Sequence[int] = (2, 2, 2),
+        strides: Sequence[int] = (1, 1, 1),
         activation: str = "relu",
         pool: str = "flatten",
         num_keypoints: int = 32,
     ) -> None:
-        super().__init__(shape, 64, pool, num_keypoints)
-        self.trunk = _plain((shape[0], 16, 32, 64), self.windows, activation)
+        windows = tuple(map(Window, kernels, strides))
+        super().__init__(shape, channels[-1], pool, num_keypoints, windows)
+        self.trunk = _plain((shape[0], *channels), windows, activation)
 
     def features(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N K h w"]:
         """Return the map of the last convolution."""

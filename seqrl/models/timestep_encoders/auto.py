@@ -21,6 +21,7 @@ def auto_encoder(
     obs_keys: Sequence[str] | None = None,
     auto_scale: bool = False,
     normalize_inputs: bool = True,
+    normalizer_rate: float = 1e-4,
     **options: Any,
 ) -> TimestepEncoder:
     """Return an encoder that fits the observations: ``multimodal`` if one of them is an image, else ``mlp``.
@@ -32,15 +33,17 @@ def auto_encoder(
         obs_keys: Entries to read; None reads all.
         auto_scale: Of ``mlp``.
         normalize_inputs: Standardise what is no image by moving statistics.
+        normalizer_rate: Their asymptotic step size.
         options: Of both: ``num_layers``, ``d_hidden``, ``d_output``, ``activation`` and ``norm``.
     """
     if obs_keys is not None:
         check_names(f"{SECTION_KEY}.obs_keys", obs_keys, obs)
     seen = {name: spec for name, spec in obs.items() if obs_keys is None or name in obs_keys}
     kinds = {name: default_choice(spec) for name, spec in seen.items()}
+    normal: dict[str, Any] = {"normalize_inputs": normalize_inputs, "normalizer_rate": normalizer_rate}
     if all(kind != "image" for kind, _ in kinds.values()):
-        flat: dict[str, Any] = {"obs_keys": obs_keys, "auto_scale": auto_scale, "normalize_inputs": normalize_inputs}
+        flat: dict[str, Any] = {"obs_keys": obs_keys, "auto_scale": auto_scale, **normal}
         return MLPTimestepEncoder(obs, d_action, d_reward, **flat, **options)
-    vector = ("vector", {"normalize_inputs": normalize_inputs})
+    vector = ("vector", normal)
     modalities = {name: choice if choice[0] == "image" else vector for name, choice in kinds.items()}
     return MultimodalTimestepEncoder(seen, d_action, d_reward, modalities=modalities, **options)

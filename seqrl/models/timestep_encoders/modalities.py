@@ -69,6 +69,7 @@ class VectorModality(Modality):
         name: Of the entry.
         spec: Of the entry; any.
         normalize_inputs: Standardise.
+        normalizer_rate: Asymptotic step size of the statistics.
         num_layers: Hidden layers.
         d_hidden: Their width.
         d_output: Width of the output.
@@ -81,6 +82,7 @@ class VectorModality(Modality):
         spec: ObsSpec,
         *,
         normalize_inputs: bool = True,
+        normalizer_rate: float = 1e-4,
         num_layers: int = 0,
         d_hidden: int = 256,
         d_output: int = 64,
@@ -89,7 +91,7 @@ class VectorModality(Modality):
         super().__init__(name, spec)
         width = flat_width(spec)
         self.d_output = d_output
-        self.normalizer = InputNormalizer(width) if normalize_inputs else None
+        self.normalizer = InputNormalizer(width, normalizer_rate) if normalize_inputs else None
         self.mlp = make_mlp(width, d_hidden, num_layers, d_output, activation)
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:

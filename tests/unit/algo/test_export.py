@@ -83,7 +83,7 @@ def test_it_acts_as_the_policy_itself(tmp_path, memory, actions):
 @pytest.mark.parametrize("memory", SEQUENCE_ENCODERS.names())
 def test_images_are_read(tmp_path, memory):
     algo = small_algo("bc", memory, ACTION_SPACES["box"], WINDOW, encoder="multimodal")
-    assert play_both(tmp_path, algo, ENCODER_OBS["multimodal"], 16) < 1e-5
+    assert play_both(tmp_path, algo, ENCODER_OBS["multimodal"], 16, 1) < 1e-5
 
 
 @slow

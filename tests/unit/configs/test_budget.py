@@ -96,7 +96,7 @@ def test_the_longest_of_several_tasks_counts_with_its_own_arguments():
 def test_the_replay_ratio_sets_the_gradient_steps():
     collect = {"steps_per_epoch": 100, "num_envs": 3}
     config = config_factory("actor_critic", {"train": {"replay_ratio": 0.1}, "collect": collect})
-    assert config.train.steps_per_epoch == 30
+    assert config.train.steps_per_epoch == 20
     assert config_factory("actor_critic", config.to_json()) == config
     with pytest.raises(ConfigError, match="give one of the two"):
         config_factory("actor_critic", {"train": {"replay_ratio": 0.1, "steps_per_epoch": 31}, "collect": collect})
@@ -121,7 +121,7 @@ def test_the_command_line_plans_and_tells(capsys):
     assert "train.window_steps = 51  (episodes of up to 51 steps, the longest of 3 with random actions)" in err
     assert "algo.gamma =" not in err
     config, notes = train.resolve_config(train.parser().parse_args([*words, "--debug"]))
-    assert config.train.steps_per_epoch == 3
+    assert config.train.steps_per_epoch == 2
     assert config.collect.steps_per_epoch == 64
     assert (config.train.window_steps, config.train.batch_size) == (16, 2)
     assert any(note.startswith("derived: ") for note in notes)

@@ -1,0 +1,113 @@
+"""The policy head and the critics that the config sections describe."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from seqrl.configs.sections.agent import CriticSection
+from seqrl.configs.sections.algo import PolicySection
+from seqrl.core.errors import ConfigError, RegistryError
+from seqrl.core.registry import ACTORS, CRITICS, Choice, Registry
+from seqrl.core.spaces import ActionCodec, ObsSpec
+from seqrl.models.actors import Actor
+from seqrl.models.critics import Critics, StateActionCritics, StateCritics
+from seqrl.models.distributions import build_head
+
+T = TypeVar("T")
+
+
+def build_actor(
+    d_input: int,
+    section: PolicySection,
+    obs: Mapping[str, ObsSpec],
+    codec: ActionCodec,
+    num_policies: int | None = None,
+    d_latent: int = 0,
+    auto: Mapping[str, Choice] | None = None,
+) -> Actor:
+    """Return the policy head that the sections ``actor`` and ``distribution`` describe.
+
+    Args:
+        d_input: Width of the memory's output.
+        section: Of the algorithm.
+        obs: What the policy sees.
+        codec: Of its actions.
+        num_policies: Distributions per input, one per discount or step of a chunk; None for a single one.
+        d_latent: Width of a latent vector beside the memory's output.
+        auto: Kind of action -> the distribution that ``auto`` means, where it is not the usual one.
+
+    Raises:
+        ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see, or ``algo.actor.type`` a
+            class that is not registered.
+    """
+    options = section.actor.options()
+    keys = options.pop("obs_keys")
+    options |= options.pop("kwargs")
+    if missing := sorted(set(keys) - obs.keys()):
+        raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
+    chosen = section.distribution.choice()
+    if chosen[0] == "auto" and auto is not None:
+        chosen = auto.get(codec.kind, chosen)
+    head = build_head(*chosen, codec)
+    made: type[Actor] = _registered(ACTORS, section.actor.type, "algo.actor")
+    given = {"obs": {k: obs[k] for k in keys}, "num_policies": num_policies}
+    return _made(made, "algo.actor", d_input + d_latent, head, **given, **options)
+
+
+def critic_class(section: CriticSection, codec: ActionCodec) -> type[Critics]:
+    """Return the class that ``algo.critic.type`` names; ``mlp`` gives the values of all actions if there is one factor.
+
+    Raises:
+        ConfigError: If no such class is registered, or it gives the values of all actions, and the space has not one
+            discrete factor.
+    """
+    if section.type == "mlp":
+        return StateCritics if len(codec.factors) == 1 else StateActionCritics
+    found: type[Critics] = _registered(CRITICS, section.type, "algo.critic")
+    if issubclass(found, StateCritics) and len(codec.factors) != 1:
+        raise ConfigError(
+            f"algo.critic.type: {section.type!r} gives the values of all actions, which needs a Discrete space, not "
+            f"{codec.space!r}"
+        )
+    return found
+
+
+def build_critics(
+    cls: type[Critics], d_state: int, section: CriticSection, codec: ActionCodec, discounts: Tensor, **more: Any
+) -> Critics:
+    """Return an ensemble of critics of a class.
+
+    Args:
+        cls: Of :func:`critic_class`.
+        d_state: Width of the memory's output.
+        section: Sizes.
+        codec: Of the actions.
+        discounts: ``(G,)``.
+        more: Further arguments of critics that take the action as an input.
+    """
+    options = section.options()
+    options |= options.pop("kwargs")
+    if issubclass(cls, StateCritics):
+        return _made(cls, "algo.critic", d_state, codec.dim, len(discounts), **options)
+    num_active = len(codec.factors) or None
+    return _made(cls, "algo.critic", d_state, codec.dim, discounts, num_active=num_active, **options, **more)
+
+
+def _registered(registry: Registry[Any], name: str, key: str) -> Any:
+    try:
+        return registry.get(name)
+    except RegistryError as error:
+        raise ConfigError(f"{key}.type: {error}") from None
+
+
+def _made(cls: type[T], key: str, *args: Any, **options: Any) -> T:
+    """Return an object of a class; arguments that it does not take are an error in words."""
+    try:
+        inspect.signature(cls).bind(*args, **options)
+    except TypeError as error:
+        raise ConfigError(f"{key}: {cls.__name__} does not take what it is given: {error}") from None
+    return cls(*args, **options)
