@@ -96,7 +96,7 @@ def test_the_longest_of_several_tasks_counts_with_its_own_arguments():
 def test_the_replay_ratio_sets_the_gradient_steps():
     collect = {"steps_per_epoch": 100, "num_envs": 3}
     config = config_factory("actor_critic", {"train": {"replay_ratio": 0.1}, "collect": collect})
-    assert config.train.steps_per_epoch == 20
+    assert config.train.steps_per_epoch == 30
     assert config_factory("actor_critic", config.to_json()) == config
     with pytest.raises(ConfigError, match="give one of the two"):
         config_factory("actor_critic", {"train": {"replay_ratio": 0.1, "steps_per_epoch": 31}, "collect": collect})
