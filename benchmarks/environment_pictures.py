@@ -1,7 +1,7 @@
 """Draws the pictures of ``docs/environments``: a few frames of one seeded episode each, side by side, run by hand.
 
 ``python benchmarks/environment_pictures.py [NAME ...]``; the half-cheetah needs MuJoCo and, without a screen,
-``MUJOCO_GL=egl``, and PushT needs gym-pusht; without the package a picture stays as it is.
+``MUJOCO_GL=egl``, as does Meta-World, Atari needs ale-py, and PushT gym-pusht; a picture stays as it is without them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def steady(obs: Any, env: Any, rng: np.random.Generator, is_first: bool) -> Any:
     return np.sin(phase + np.array([0.0, 0.6, 1.2, 3.0, 3.6, 4.2])).astype(np.float32)
 
 
-PACKAGES = {"HalfCheetah": "mujoco", "PushT": "gym_pusht"}
+PACKAGES = {"HalfCheetah": "mujoco", "PushT": "gym_pusht", "ALE/": "ale_py", "Meta-World/": "metaworld"}
 """Part of an id -> the package without which its picture stays as it is."""
 
 MAZE = {"size": 9, "num_goals": 3}
@@ -64,6 +64,8 @@ PICTURES = {
     "relay": Picture("seqrl/Relay-v0", (0, 1, 2, 3), {"start": "B"}),
     "fork": Picture("seqrl/Fork-v0", (0, 3, 5, -1)),
     "recall_fork": Picture("seqrl/RecallFork-v0", (0, 54, 61, -1)),
+    "atari": Picture("ALE/Breakout-v5", (5, 60, 120, -1)),
+    "metaworld": Picture("Meta-World/push-v3", (0, 40, 80), {}, 1),
     "pusht": Picture("gym_pusht/PushT-v0", (0, 20, 40, -1), {}, 3),
     "meta_frozen_lake": Picture("seqrl/MetaFrozenLake-v0", (0, 4, 14, -1), {"size": 5, "hole_chance": 0.3}, 3),
     "dark_key_door": Picture("seqrl/DarkKeyDoor-v0", (0, 1, 2, 4), {"size": 5}, 1),

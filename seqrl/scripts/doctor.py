@@ -21,7 +21,8 @@ CORE = (
 )  # fmt: skip
 OPTIONAL = {
     "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",
-    "metaworld": "metaworld", "gymnax": "gymnax", "minari": "minari", "flash": "flash_attn", "mamba": "mamba_ssm",
+    "metaworld": "metaworld", "robotics": "gymnasium_robotics", "dm_control": "dm_control", "pusht": "gym_pusht",
+    "mo-gymnasium": "mo_gymnasium", "flash": "flash_attn", "mamba": "mamba_ssm",
     "tensorboard": "tensorboard", "wandb": "wandb", "video": "imageio_ffmpeg", "onnx": "onnx",
 }  # fmt: skip
 

@@ -52,15 +52,14 @@ def envs(_: str) -> Rows:
 
     from seqrl.envs.suites import SUITES
 
-    rows: Rows = [("suite", "installed", "to install", "ids")]
+    rows: Rows = [("suite", "installed", "to install", "example", "ids")]
     own = sorted(env_id for env_id in gym.registry if env_id.startswith("seqrl/"))
-    rows.append(("seqrl", "yes", "", ", ".join(own)))
-    rows.append(("gymnasium", "yes", "", "any registered id, such as CartPole-v1; module:Env-v0 imports the module"))
+    rows.append(("seqrl", "yes", "", own[0], ", ".join(name.removeprefix("seqrl/") for name in own)))
+    rows.append(("gymnasium", "yes", "", "CartPole-v1", "any registered id; module:Env-v0 imports the module"))
     for name in SUITES.names():
         suite = SUITES.get(name)
-        rows.append(
-            (name, "yes" if find_spec(name) else "no", suite.install, ", ".join(f"{p}..." for p in suite.prefixes))
-        )
+        installed = "yes" if find_spec(name) else "no"
+        rows.append((name, installed, suite.install, suite.example, ", ".join(f"{p}..." for p in suite.prefixes)))
     return rows
 
 

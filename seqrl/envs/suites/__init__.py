@@ -1,4 +1,4 @@
-"""Environments of other packages by their own ids: POPGym, MiniGrid (with BabyAI) and PushT, and those of plug-ins.
+"""Environments of other packages by their own ids, and those of plug-ins.
 
 A plug-in files a :class:`Suite` under a name; its package is imported when one of its ids is first asked for.
 """
@@ -26,21 +26,38 @@ class Suite:
         prefixes: How its ids begin.
         make: Called like ``gymnasium.make``, or ``module:function``, which is imported when an id is first asked for.
         install: What to type if the package is missing.
+        example: One of its ids.
     """
 
     prefixes: tuple[str, ...]
     make: Maker | str
     install: str = ""
+    example: str = ""
 
 
 SUITES: Registry[Suite] = Registry("environment suite")
 """Name of a package -> its environments."""
 
-SUITES.register("popgym")(Suite(("popgym-",), "seqrl.envs.suites.popgym:make", "pip install 'seqrl[popgym]'"))
-SUITES.register("minigrid")(
-    Suite(("MiniGrid-", "BabyAI-"), "seqrl.envs.suites.minigrid:make", "pip install 'seqrl[minigrid]'")
-)
-SUITES.register("gym_pusht")(Suite(("gym_pusht/",), "seqrl.envs.suites.pusht:make", "pip install 'seqrl[pusht]'"))
+_HERE = "seqrl.envs.suites"
+_ROBOTICS = ("Fetch", "HandManipulate", "HandReach", "AdroitHand", "AntMaze_", "PointMaze_", "FrankaKitchen-")
+_MULTI_OBJECTIVE = (
+    "mo-", "breakable-bottles-", "deep-sea-treasure-", "fishwood-", "four-room-", "fruit-tree-", "minecart-",
+    "resource-gathering-", "water-reservoir-",
+)  # fmt: skip
+_BUILT_IN = {
+    "ale_py": (("ALE/",), "atari", "atari", "ALE/Pong-v5"),
+    "dm_control": (("dm_control/",), "dm_control", "dm_control", "dm_control/walker-walk-v0"),
+    "gym_pusht": (("gym_pusht/",), "pusht", "pusht", "gym_pusht/PushT-v0"),
+    "gymnasium_robotics": (_ROBOTICS, "robotics", "robotics", "FetchReach-v4"),
+    "metaworld": (("Meta-World/",), "metaworld", "metaworld", "Meta-World/reach-v3"),
+    "minigrid": (("MiniGrid-", "BabyAI-"), "minigrid", "minigrid", "MiniGrid-MemoryS7-v0"),
+    "mo_gymnasium": (_MULTI_OBJECTIVE, "mo_gymnasium", "mo-gymnasium", "mo-mountaincar-v0"),
+    "popgym": (("popgym-",), "popgym", "popgym", "popgym-RepeatFirstEasy-v0"),
+}
+"""Name -> prefixes, module here, extra that brings the package, an id."""
+
+for _name, (_prefixes, _module, _extra, _example) in _BUILT_IN.items():
+    SUITES.register(_name)(Suite(_prefixes, f"{_HERE}.{_module}:make", f"pip install 'seqrl[{_extra}]'", _example))
 
 
 def suite_maker(env_id: str) -> Maker | None:
@@ -74,5 +91,11 @@ def _maker(env_id: str, name: str, suite: Suite) -> Maker:
         advice = f": {suite.install}" if suite.install else ""
         raise EnvError(
             f"environment {env_id!r} is one of the package {name}, and {error.name} is not installed{advice}"
+        ) from error
+    except (
+        Exception
+    ) as error:  # what a package does while it is imported is its own affair, such as looking for a display
+        raise EnvError(
+            f"environment {env_id!r} is one of the package {name}, whose import failed: {type(error).__name__}: {error}"
         ) from error
     return make

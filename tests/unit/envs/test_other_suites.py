@@ -1,0 +1,129 @@
+"""Atari, Meta-World, gymnasium-robotics, dm_control and mo-gymnasium by their ids; skipped without the packages."""
+
+import numpy as np
+import pytest
+
+from seqrl.core.errors import EnvError
+from seqrl.core.spaces import obs_specs
+from seqrl.envs.make import make_env
+from seqrl.envs.suites import SUITES
+from seqrl.scripts.list_ import envs
+
+
+def played(env, steps, seed=0):
+    """Return everything that random actions lead to, from a seeded reset."""
+    observation, info = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    rows = [(observation, 0.0, False, False, info)]
+    while len(rows) <= steps and not (rows[-1][2] or rows[-1][3]):
+        rows.append(env.step(env.action_space.sample()))
+    return rows
+
+
+def equal(a, b):
+    return all(np.array_equal(a[k], b[k]) for k in a) if isinstance(a, dict) else np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("package", "env_id", "kwargs"),
+    [
+        ("ale_py", "ALE/Pong-v5", {}),
+        ("ale_py", "ALE/Breakout-v5", {"all_actions": True, "grayscale": False, "screen_size": None}),
+        ("gymnasium_robotics", "FetchReach-v4", {}),
+        ("gymnasium_robotics", "PointMaze_UMaze-v3", {}),
+        ("shimmy", "dm_control/cartpole-swingup-v0", {}),
+        ("mo_gymnasium", "mo-mountaincar-v0", {"weights": [1.0, 0.5, 0.0]}),
+        ("metaworld", "Meta-World/reach-v3", {}),
+        ("metaworld", "Meta-World/ML1", {"env_name": "push-v3"}),
+    ],
+)
+def test_one_seed_plays_one_episode_in_its_spaces(package, env_id, kwargs):
+    pytest.importorskip(package)
+    episodes = []
+    for _ in range(2):
+        env = make_env(env_id, kwargs)
+        assert obs_specs(env.observation_space)
+        episodes.append(played(env, 20, seed=3))
+        assert all(env.observation_space.contains(row[0]) for row in episodes[-1])
+        env.close()
+    for one, other in zip(*episodes, strict=True):
+        assert equal(one[0], other[0])
+        assert one[1:4] == other[1:4]
+
+
+def test_atari_repeats_actions_and_tells_those_of_the_game():
+    pytest.importorskip("ale_py")
+    env = make_env("ALE/Breakout-v5", {"all_actions": True, "repeat_action_probability": 0.0, "end_at_life_loss": True})
+    observation, _ = env.reset(seed=0)
+    assert env.action_space.n == 18
+    assert observation["screen"].shape == (84, 84, 1)
+    assert observation["action_mask"].nonzero()[0].tolist() == [0, 1, 3, 4]  # noop, fire, right, left
+    info = env.step(1)[4]
+    assert info["frame_number"] == 4
+    terminated = False
+    while not terminated:
+        _, _, terminated, _, info = env.step(1)
+    assert info["lives"] == 4
+
+
+def test_rewards_of_several_parts_are_weighed():
+    pytest.importorskip("mo_gymnasium")
+    with pytest.raises(EnvError, match=r"rewards by 3 numbers: give as many weights .*\[0\.33, 0\.33, 0\.33\]$"):
+        make_env("mo-mountaincar-v0")
+    with pytest.raises(EnvError, match=r", not \[1\.0\]$"):
+        make_env("mo-mountaincar-v0", {"weights": [1.0]})
+    rows = played(make_env("mo-mountaincar-v0", {"weights": [2.0, 0.0, 0.0]}), 500)
+    assert all(row[1] == -2.0 for row in rows[1:])
+    assert rows[-1][3]
+    assert rows[-1][4]["log/reward_0"] == 1.0 - len(rows)
+
+
+def test_meta_world_hides_goals_and_draws_tasks():
+    pytest.importorskip("metaworld")
+    seen, hidden = (
+        make_env("Meta-World/MT1", {"env_name": "reach-v3"}),
+        make_env("Meta-World/ML1", {"env_name": "reach-v3"}),
+    )
+    goals = [tuple(seen.reset(seed=seed)[0][-3:]) for seed in range(6)]
+    assert len(set(goals)) > 3
+    assert not any(hidden.reset(seed=seed)[0][-3:].any() for seed in range(3))
+    several = make_env("Meta-World/MT10", max_episode_steps=3)
+    assert several.observation_space.shape == (49,)
+    observation, info = several.reset(seed=0)
+    assert observation[39:].sum() == 1
+    log = [key for key in played(several, 5, seed=0)[-1][4] if key.startswith("log/")]
+    assert log == [f"log/success_{info['environment']}"]
+    with pytest.raises(EnvError, match=r"no 'reech-v3'; did you mean 'reach-v3'\?"):
+        make_env("Meta-World/reech-v3")
+    with pytest.raises(EnvError, match=r"'Meta-World/ML1' needs env\.kwargs\.env_name:"):
+        make_env("Meta-World/ML1")
+
+
+def test_attempts_at_a_hidden_goal_are_at_the_same_one():
+    pytest.importorskip("metaworld")
+    kwargs = {"env_id": "Meta-World/ML1", "env_kwargs": {"env_name": "reach-v3"}, "attempts": 2, "attempt_steps": 4}
+    env = make_env("seqrl/Attempts-v0", kwargs)
+    env.reset(seed=0)
+    rewards = []
+    for _ in range(8):
+        rewards.append(env.step(np.zeros(4, np.float32))[1])
+    assert rewards[:4] == rewards[4:]  # rewards depend on the goal
+
+
+def test_the_list_names_what_brings_each_suite():
+    header, *rows = envs("")
+    found = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+    assert set(SUITES.names()) <= found.keys()
+    assert found["metaworld"]["to install"] == "pip install 'seqrl[metaworld]'"
+    for name in SUITES.names():
+        suite = SUITES.get(name)
+        assert suite.example == "" or suite.example.startswith(suite.prefixes)
+
+
+def test_a_package_that_cannot_be_imported_is_told(monkeypatch):
+    def failing(module):
+        raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+
+    monkeypatch.setattr("seqrl.envs.suites.import_module", failing)
+    with pytest.raises(EnvError, match=r"of the package metaworld, whose import failed: AttributeError: .*glGetError"):
+        make_env("Meta-World/reach-v3")
