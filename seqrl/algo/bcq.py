@@ -41,6 +41,14 @@ class BCQ(ValueAgent[BCQSection]):
     action_kinds = frozenset({"continuous", "discrete"})
     fitted = ("loss/critic", "loss/actor")
 
+    def _create_networks(self) -> None:
+        super()._create_networks()
+        if self.codec.kind != "continuous" and not self.sums_over_actions:
+            raise ConfigError(
+                f"algo.critic.network: {self.algo_config.critic.network!r} judges one action at a time, and this "
+                "algorithm compares all of a Discrete space: derive it from StateCritics"
+            )
+
     def _build_actor(self) -> Actor:
         section, d_state, dim = self.algo_config, self.trunk.d_output, self.codec.dim
         given = (d_state, section, self.obs, self.codec, 1)

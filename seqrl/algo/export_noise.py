@@ -16,8 +16,17 @@ from seqrl.core.errors import ConfigError
 NORMAL, UNIFORM = "normal", "uniform"
 _LIKE = {torch.randn_like: NORMAL, torch.rand_like: UNIFORM}
 _SIZED = {torch.randn: NORMAL, torch.rand: UNIFORM}
-_IN_PLACE = {torch.Tensor.exponential_: UNIFORM, torch.Tensor.normal_: NORMAL}
-_REFUSED = (torch.multinomial, torch.bernoulli, torch._standard_gamma, torch._sample_dirichlet)
+_IN_PLACE = {
+    torch.Tensor.exponential_: UNIFORM,
+    torch.Tensor.normal_: NORMAL,
+    torch.Tensor.uniform_: UNIFORM,
+}
+_REFUSED = (
+    torch.multinomial, torch.bernoulli, torch._standard_gamma, torch._sample_dirichlet, torch.normal, torch.poisson,
+    torch.binomial, torch.randint, torch.randint_like, torch.randperm, torch.Tensor.bernoulli_, torch.Tensor.random_,
+    torch.Tensor.geometric_, torch.Tensor.cauchy_, torch.Tensor.log_normal_, torch.Tensor.multinomial,
+    torch.Tensor.bernoulli,
+)  # fmt: skip
 _SMALLEST = 2.0**-24
 
 
@@ -83,9 +92,18 @@ class GivenNoise(TorchFunctionMode):
         given = self._noise[draw.kind][:, begin : begin + draw.width].unflatten(1, others or (1,))
         given = given if others else given.squeeze(1)
         given = given.movedim(0, draw.rows_dim)
-        if func is torch.Tensor.exponential_:
-            return -given.clamp(min=_SMALLEST).log()
-        return given
+        return given if func not in _IN_PLACE else args[0].copy_(_distributed(func, given, *args[1:], **kwargs))
+
+
+def _distributed(func: Any, given: Tensor, *args: float, generator: None = None, **kwargs: float) -> Tensor:
+    """Return standard noise as a function that draws in place would, from its arguments."""
+    if func is torch.Tensor.exponential_:
+        (rate,) = args or (kwargs.get("lambd", 1.0),)
+        return -given.clamp(_SMALLEST, 1.0 - _SMALLEST).log() / rate
+    first, second = ("mean", "std") if func is torch.Tensor.normal_ else ("from", "to")
+    start = args[0] if args else kwargs.get(first, 0.0)
+    other = args[1] if len(args) > 1 else kwargs.get(second, 1.0)
+    return start + given * (other if func is torch.Tensor.normal_ else other - start)
 
 
 def draws_of(step: Callable[[int], Any]) -> list[Draw]:

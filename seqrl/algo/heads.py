@@ -41,37 +41,36 @@ def build_actor(
         auto: Kind of action -> the distribution that ``auto`` means, where it is not the usual one.
 
     Raises:
-        ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see, or ``algo.actor.type`` a
+        ConfigError: If ``algo.actor.obs_keys`` names an entry that the policy does not see, or ``algo.actor.network`` a
             class that is not registered.
     """
     options = section.actor.options()
-    keys = options.pop("obs_keys")
-    options |= options.pop("kwargs")
+    keys, name = options.pop("obs_keys"), options.pop("network")
     if missing := sorted(set(keys) - obs.keys()):
         raise ConfigError(f"algo.actor.obs_keys: {', '.join(missing)} not among the observations {', '.join(obs)}")
     chosen = section.distribution.choice()
     if chosen[0] == "auto" and auto is not None:
         chosen = auto.get(codec.kind, chosen)
     head = build_head(*chosen, codec)
-    made: type[Actor] = _registered(ACTORS, section.actor.type, "algo.actor")
-    given = {"obs": {k: obs[k] for k in keys}, "num_policies": num_policies}
-    return _made(made, "algo.actor", d_input + d_latent, head, **given, **options)
+    given = {"obs": {k: obs[k] for k in keys}, "num_policies": num_policies, **options}
+    made: type[Actor] = _registered(ACTORS, name, "algo.actor")
+    return _made("algo.actor", made, (d_input + d_latent, head), given)
 
 
 def critic_class(section: CriticSection, codec: ActionCodec) -> type[Critics]:
-    """Return the class that ``algo.critic.type`` names; ``mlp`` gives the values of all actions if there is one factor.
+    """Return the class that ``algo.critic.network`` names; ``mlp`` judges all actions at once if there is one factor.
 
     Raises:
         ConfigError: If no such class is registered, or it gives the values of all actions, and the space has not one
             discrete factor.
     """
-    if section.type == "mlp":
+    if section.network == "mlp":
         return StateCritics if len(codec.factors) == 1 else StateActionCritics
-    found: type[Critics] = _registered(CRITICS, section.type, "algo.critic")
+    found: type[Critics] = _registered(CRITICS, section.network, "algo.critic")
     if issubclass(found, StateCritics) and len(codec.factors) != 1:
         raise ConfigError(
-            f"algo.critic.type: {section.type!r} gives the values of all actions, which needs a Discrete space, not "
-            f"{codec.space!r}"
+            f"algo.critic.network: {section.network!r} gives the values of all actions, which needs a Discrete space, "
+            f"not {codec.space!r}"
         )
     return found
 
@@ -90,24 +89,27 @@ def build_critics(
         more: Further arguments of critics that take the action as an input.
     """
     options = section.options()
-    options |= options.pop("kwargs")
+    del options["network"]
     if issubclass(cls, StateCritics):
-        return _made(cls, "algo.critic", d_state, codec.dim, len(discounts), **options)
-    num_active = len(codec.factors) or None
-    return _made(cls, "algo.critic", d_state, codec.dim, discounts, num_active=num_active, **options, **more)
+        return _made("algo.critic", cls, (d_state, codec.dim, len(discounts)), options)
+    given = {"num_active": len(codec.factors) or None, "d_out": 1, **options, **more}
+    return _made("algo.critic", cls, (d_state, codec.dim, discounts), given)
 
 
 def _registered(registry: Registry[Any], name: str, key: str) -> Any:
     try:
         return registry.get(name)
     except RegistryError as error:
-        raise ConfigError(f"{key}.type: {error}") from None
+        raise ConfigError(f"{key}.network: {error}") from None
 
 
-def _made(cls: type[T], key: str, *args: Any, **options: Any) -> T:
-    """Return an object of a class; arguments that it does not take are an error in words."""
+def _made(key: str, cls: type[T], args: tuple[Any, ...], given: dict[str, Any]) -> T:
+    """Return an object of a class; arguments that it does not take, or gets anyway, are an error in words."""
+    kwargs = given.pop("kwargs")
+    if twice := sorted(kwargs.keys() & given.keys()):
+        raise ConfigError(f"{key}.kwargs: {', '.join(twice)} cannot be among them, as it is given by seqrl or {key}")
     try:
-        inspect.signature(cls).bind(*args, **options)
+        inspect.signature(cls).bind(*args, **given, **kwargs)
     except TypeError as error:
         raise ConfigError(f"{key}: {cls.__name__} does not take what it is given: {error}") from None
-    return cls(*args, **options)
+    return cls(*args, **given, **kwargs)

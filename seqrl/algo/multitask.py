@@ -42,9 +42,11 @@ class MultiTask(ActorCritic[MultiTaskSection]):
         initial_value = options.pop("initial_value")
         low, high, num_bins = (options.pop(k) for k in ("low", "high", "num_bins"))
         self.coder = TwoHot(low, high, num_bins, **options).to(self.device)
-        found = StateActionCritics if section.critic.type == "mlp" else critic_class(section.critic, self.codec)
+        found = StateActionCritics if section.critic.network == "mlp" else critic_class(section.critic, self.codec)
         if issubclass(found, StateCritics):
-            raise ConfigError(f"algo.critic.type: {section.critic.type!r} has no bins, by which values are classified")
+            raise ConfigError(
+                f"algo.critic.network: {section.critic.network!r} has no bins, by which values are classified"
+            )
         given = (self.trunk.d_output, section.critic, self.codec, self.discounts)
         critic = build_critics(found, *given, d_out=num_bins)
         assert critic.last.bias is not None

@@ -29,20 +29,34 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
     return dropped
 
 
-def layered(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of two run files: the second wins, sections are merged, lists replaced.
+def layered(values: dict[str, Any], over: dict[str, Any], path: str = "") -> tuple[dict[str, Any], list[str]]:
+    """Return the values of two run files, and what was dropped, one line each.
 
-    Where the second gives a component another ``type``, the first's settings of that component are dropped.
+    The second file wins, sections are merged, lists replaced. Where the second gives a component another ``type``, the
+    first's settings of that component are dropped, as ``--set`` does.
     """
-    merged = dict(values)
+    merged, dropped = dict(values), []
     for key, value in over.items():
-        mine = merged.get(key)
+        mine, here = merged.get(key), f"{path}.{key}".lstrip(".")
         if not (isinstance(mine, dict) and isinstance(value, dict)):
             merged[key] = value
-            continue
-        is_other = "type" in value and value["type"] != mine.get("type", value["type"]) and not key.endswith("kwargs")
-        merged[key] = value if is_other else layered(mine, value)
-    return merged
+        elif not _within_kwargs(here) and "type" in value and value["type"] != mine.get("type"):
+            merged[key] = value
+            dropped += _dropped(here, value["type"], set(mine) - set(value))
+        else:
+            merged[key], more = layered(mine, value, here)
+            dropped += more
+    return merged, dropped
+
+
+def _within_kwargs(path: str) -> bool:
+    """Tell whether a path is one of an environment's or a class's arguments, whose ``type`` is their own affair."""
+    return any(key.endswith("kwargs") for key in path.split("."))
+
+
+def _dropped(section: str, name: Any, keys: Iterable[str]) -> list[str]:
+    gone = sorted(set(keys) - {"type"})
+    return [f"{section}.type={name} drops {section}.{{{', '.join(gone)}}}"] if gone else []
 
 
 def _parse(raw: str) -> Any:
@@ -65,14 +79,12 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
     if isinstance(parent, list):
         parent[_index(parent, last, ".".join(keys))] = value
         return []
-    gone = []
-    is_component = last == "type" and isinstance(value, str) and not any(key.endswith("kwargs") for key in keys)
-    if is_component and parent.get("type") != value:
-        gone = sorted(k for k in parent if k != "type")
+    section, gone = ".".join(keys[:-1]), list[str]()
+    if last == "type" and isinstance(value, str) and not _within_kwargs(section) and parent.get("type") != value:
+        gone = _dropped(section, value, parent)
         parent.clear()
     parent[last] = value
-    section = ".".join(keys[:-1])
-    return [f"{section}.type={value} drops {section}.{{{', '.join(gone)}}}"] if gone else []
+    return gone
 
 
 def _index(items: list[Any], key: str, text: str) -> int:

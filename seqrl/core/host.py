@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 from seqrl.version import __version__
 
@@ -16,7 +18,8 @@ from seqrl.version import __version__
 def provenance() -> dict[str, str]:
     """Return what is worth knowing of a run later: versions, host, command, and the git commit of the current folder.
 
-    The commit ends in ``-dirty`` if tracked files have changed since; outside a repository there is none.
+    The commit ends in ``-dirty`` if tracked files have changed since, and in ``-unknown`` if git could not tell;
+    outside a repository there is none.
     """
     facts = {
         "seqrl": __version__,
@@ -28,19 +31,27 @@ def provenance() -> dict[str, str]:
         "command": " ".join(sys.argv),
         "started": time.strftime("%Y-%m-%d %H:%M:%S %z"),
     }
-    commit = _git("rev-parse", "HEAD")
-    if commit:
-        is_dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
-        facts["commit"] = commit + ("-dirty" if is_dirty else "")
+    if commit := _git("rev-parse", "HEAD"):
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+        facts["commit"] = commit + ("-unknown" if changes is None else "-dirty" if changes else "")
     return facts
 
 
-def _git(*arguments: str) -> str:
-    """Return what git prints; nothing if it is not there, or this is no repository."""
+def read_starts(file: Path) -> list[dict[str, str]]:
+    """Return the :func:`provenance` of each start of a run, from its ``provenance.json``; none if it cannot be read."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git prints; None if it fails, is not there, or this is no repository."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=True)
         return done.stdout.strip()
-    return ""
+    return None
 
 
 def cpu_seconds() -> float:

@@ -160,7 +160,8 @@ def _logged_by_env(rows: Rows, x: Axis) -> str | None:
 
 def _group(rows: Rows, x: Axis, group: str, title: str) -> str | None:
     keys = sorted({k for row in rows for k in row if k.startswith(f"{group}/")})
-    some = f", {MAX_TASKS} of {len(keys)}" if len(keys) > MAX_TASKS else ""
+    only = f": {keys[0][len(group) + 1 :]}" if len(keys) == 1 else ""  # a single curve has no legend
+    some = f", {MAX_TASKS} of {len(keys)}" if len(keys) > MAX_TASKS else only
     return curve_svg(rows, {k: k[len(group) + 1 :] for k in keys[:MAX_TASKS]}, title + some, x=x)
 
 

@@ -35,6 +35,8 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _MARGINS = {"left": 0.12, "right": 0.98, "top": 0.91, "bottom": 0.155}
 _LEGEND_ROW = 0.055
 """Height of a row of the legend below a chart; as the margins, a share of the figure."""
+_CHARACTER = 0.0175
+"""Width of a character beside a tick, as a share of the figure."""
 DPI = 130
 PANEL = (4.6, 3.2)
 TITLE_SIZE = 10
@@ -201,6 +203,10 @@ def axis_number(value: float, _: Any = None) -> str:
 def _svg(figure: Any) -> str:
     """Return the figure's element, without indentation, its coordinates with two decimals."""
     import matplotlib
+
+    axis = figure.axes[0].yaxis
+    longest = max(len(label) for label in axis.get_major_formatter().format_ticks(axis.get_majorticklocs()))
+    figure.subplots_adjust(left=max(_MARGINS["left"], 0.035 + _CHARACTER * longest))
 
     text = io.StringIO()
     with matplotlib.rc_context(_RC):

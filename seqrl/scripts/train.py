@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 from seqrl.configs import (
@@ -47,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
     run_file = p.add_argument(
-        "--config", nargs="+", metavar="FILE",
+        "--config", nargs="+", action="extend", metavar="FILE",
         help="run file (JSON), or the name of a packaged template such as bc.json; further ones change keys of it",
     )  # fmt: skip
     algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
@@ -186,11 +185,15 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _values(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what --config holds, or --algo names."""
+def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Return what --config holds, or --algo names; and what was dropped."""
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
-    return reduce(layered, map(read_config_values, args.config)) if args.config else {"algo_name": args.algo}
+    values, dropped = {"algo_name": args.algo} if args.algo else {}, list[str]()
+    for file in args.config or ():
+        values, more = layered(values, read_config_values(file))
+        dropped += more
+    return values, dropped
 
 
 def resolve_config(
@@ -206,7 +209,7 @@ def resolve_config(
     Raises:
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
-    values = _values(args) if values is None else values
+    values, gone = _values(args) if values is None else (values, [])
     if args.resume and args.overwrite:
         raise ConfigError("--resume goes on with a run, --overwrite replaces it; give one of the two")
     listed = values.get("plugins", [])
@@ -224,7 +227,7 @@ def resolve_config(
     overrides = [*_data(args), *_named(args), *overrides]
     if args.name is not None:
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
-    dropped = [f"note: {text}" for text in apply_overrides(values, overrides)]
+    dropped = [f"note: {text}" for text in [*gone, *apply_overrides(values, overrides)]]
     source = " ".join(args.config or ()) or (f"--algo {args.algo}" if args.algo else "the config")
     if "algo_name" not in values:
         raise ConfigError(f"{source}: algo_name is required, to know which algorithm's config this is")

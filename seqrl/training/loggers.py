@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from seqrl.reports.series import read_metrics
 from seqrl.training.robomimic_names import robomimic_names
 from seqrl.training.tensorboard_logger import TensorBoardLogger
 from seqrl.training.wandb_logger import WandbLogger, import_wandb
+
+logger = logging.getLogger(__name__)
 
 
 class MetricsLogger(Protocol):
@@ -91,10 +94,15 @@ def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger
 
 
 def log_video(loggers: Iterable[MetricsLogger], file: Path, step: int) -> None:
-    """Give a video to those loggers that take videos."""
+    """Give a video to those loggers that take videos; a failure is a warning, as the run is worth more."""
     for metrics_logger in loggers:
-        if (show := getattr(metrics_logger, "log_video", None)) is not None:
+        if (show := getattr(metrics_logger, "log_video", None)) is None:
+            continue
+        try:
             show(file, step)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            logger.warning("%s was not logged by %s: %s", file, type(metrics_logger).__name__, told)
 
 
 class WithRobomimicNames:

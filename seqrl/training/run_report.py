@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from seqrl.configs import BaseConfig
+from seqrl.core.host import read_starts
 from seqrl.reports.console import format_count, format_duration
 from seqrl.reports.page import Report, write_report
 from seqrl.reports.series import read_metrics
@@ -59,11 +59,9 @@ def _facts(parts: Parts, progress: Progress) -> dict[str, str]:
 
 
 def _commit(file: Path) -> str:
-    """Return the commit in short, and whether files had changed since; nothing if it is not known."""
-    try:
-        commit, dash, state = str(json.loads(file.read_text(encoding="utf-8"))["commit"]).partition("-")
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    """Return the commit of the last start in short, and whether files had changed; nothing if it is not known."""
+    starts = read_starts(file)
+    commit, dash, state = str(starts[-1].get("commit", "") if starts else "").partition("-")
     return commit[:10] + dash + state
 
 

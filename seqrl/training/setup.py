@@ -18,7 +18,7 @@ from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.files import write_json
-from seqrl.core.host import provenance
+from seqrl.core.host import provenance, read_starts
 from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, obs_specs
@@ -214,7 +214,8 @@ def open_loggers(config: BaseConfig, parts: Parts, progress: Progress) -> list[M
     """Return the loggers that the run file asks for; those of a resumed run go on where it stands."""
     step, epoch = (None, None) if progress.is_new else (parts.num_steps, progress.epoch)
     facts, task = provenance(), parts.world.env_id or parts.world.info.source
-    write_json(parts.folder.path / "provenance.json", facts)
+    file = parts.folder.path / "provenance.json"
+    write_json(file, [*([] if progress.is_new else read_starts(file)), facts])
     run = LoggedRun(parts.folder.path, config.to_json(), str(task), facts, step, epoch, progress.is_evaluated)
     return build_loggers(config.experiment.logging, run)
 

@@ -55,7 +55,8 @@ class TensorBoardLogger:
         with Image.open(file) as image:
             width, height = image.size
         picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.read_bytes())
-        self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag="video", image=picture)]), step)
+        tag = f"video/{file.stem.split('_')[0]}"  # epoch, or evaluation
+        self._writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=picture)]), step)
 
     def close(self) -> None:
         """Write the row of hyper-parameters and results, flush and close."""

@@ -28,7 +28,7 @@ PLUGINS = {
         'algo.sequence_encoder.score={"type": "every_nth", "n": 2}',
         "algo.sequence_encoder.attention=vanilla",
     ],
-    "shortcut": [DATA, 'algo.actor={"type": "shortcut", "kwargs": {"scale": 0.5}}'],
+    "shortcut": [DATA, 'algo.actor={"network": "shortcut", "kwargs": {"scale": 0.5}}'],
     "moving_average": [DATA, "algo.sequence_encoder.type=moving_average"],
     "reward_share": [DATA, 'train.metrics=[{"type": "reward_share"}]'],
     "csv": [DATA, 'experiment.logging.others=[{"type": "csv"}]'],

@@ -18,7 +18,7 @@ Discount = Annotated[float, Field(ge=0.0, le=0.999999)]
 class CriticSection(Section):
     """The ensemble of critics."""
 
-    type: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with CRITICS.")
+    network: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with CRITICS.")
     num_critics: PositiveInt = Field(4, description="Critics in the ensemble.")
     num_layers: PositiveInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")

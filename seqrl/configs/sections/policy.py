@@ -68,7 +68,7 @@ class OptimizerSection(Section):
 class ActorSection(Section):
     """From the memory's output to the parameters of the action distribution."""
 
-    type: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with ACTORS.")
+    network: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with ACTORS.")
     num_layers: NonNegativeInt = Field(2, description="Hidden layers, or residual blocks.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")

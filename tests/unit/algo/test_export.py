@@ -12,6 +12,7 @@ from scipy.stats import ks_2samp
 
 from seqrl.algo import RolloutPolicy
 from seqrl.algo.export import PolicyStep, export_onnx
+from seqrl.algo.export_noise import Draw, GivenNoise, draws_of
 from seqrl.conformance.cases import ACTION_SPACES, ENCODER_OBS, OBS, random_obs, small_algo
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import SEQUENCE_ENCODERS
@@ -152,6 +153,46 @@ def test_samples_are_distributed_as_the_policys_own(tmp_path, name, kind, distri
     )
     for column in range(expected.shape[1]):
         assert ks_2samp(expected[:, column], found[:, column]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("draw", "quantiles"),
+    [
+        (lambda like: torch.empty_like(like).normal_(2.0, 0.5), (1.5, 2.5)),
+        (lambda like: torch.empty_like(like).normal_(std=3.0), (-3.0, 3.0)),
+        (lambda like: torch.empty_like(like).exponential_(10.0), (0.01727, 0.1840)),
+        (lambda like: torch.empty_like(like).uniform_(-1.0, 3.0), (-0.3654, 2.3654)),
+        (lambda like: (like * 0.0).normal_(), (-1.0, 1.0)),
+    ],
+)
+def test_noise_follows_the_arguments_of_a_draw(draw, quantiles):
+    """The same shares of the normal (0.1587, 0.8413), as of the distribution that was asked for."""
+    (found,) = draws_of(lambda num_rows: draw(torch.zeros(num_rows, 2)))
+    levels = torch.tensor([[0.1587, 0.8413]])
+    kind = {"normal": torch.tensor([[-1.0, 1.0]]), "uniform": levels}[found.kind]
+    with GivenNoise([found], {found.kind: kind}):
+        given = draw(torch.zeros(1, 2))
+    torch.testing.assert_close(sorted(given[0].tolist()), sorted(quantiles), atol=1e-2, rtol=1e-3)
+
+
+def test_a_draw_whose_value_is_not_taken_is_given_too():
+    with GivenNoise([Draw("normal", (2, 3), 0)], {"normal": torch.full((4, 3), 5.0)}):
+        x = torch.zeros(4, 3)
+        x.normal_()
+    assert (x == 5.0).all()
+
+
+@pytest.mark.parametrize("edge", [0.0, 1.0])
+def test_noise_at_an_edge_takes_no_illegal_action(edge):
+    with GivenNoise([Draw("uniform", (2, 3), 0)], {"uniform": torch.full((4, 3), edge)}):
+        drawn = torch.empty(4, 3).exponential_().log()
+    assert drawn.isfinite().all()
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.normal(0.0, 1.0, (2,)), lambda: torch.randint(3, (2,))])
+def test_draws_without_a_formula_of_noise_are_refused(draw):
+    with pytest.raises(ConfigError, match="cannot be sampled from normal or uniform noise"):
+        draws_of(lambda num_rows: draw())
 
 
 def test_samples_without_a_formula_of_noise_are_refused(tmp_path):

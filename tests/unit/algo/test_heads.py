@@ -46,7 +46,7 @@ def _classes(monkeypatch):
 @pytest.mark.usefixtures("_classes")
 @pytest.mark.parametrize("name", ["bc", "actor_critic", "iql"])
 def test_an_actor_of_a_plugin_gives_the_parameters(name):
-    actor = {"type": "shifted", "kwargs": {"shift": 0.3}}
+    actor = {"network": "shifted", "kwargs": {"shift": 0.3}}
     algo = small_algo(name, "gru", ACTION_SPACES["box"], 5, actor=actor, distribution={"type": "deterministic"})
     batch = random_batch(ACTION_SPACES["box"], window=5)
     algo.set_eval()
@@ -59,7 +59,7 @@ def test_an_actor_of_a_plugin_gives_the_parameters(name):
 @pytest.mark.parametrize("name", ["actor_critic", "multitask", "iql"])
 @pytest.mark.parametrize("kind", ["box", "discrete", "multi_discrete"])
 def test_critics_of_a_plugin_judge(name, kind):
-    algo = small_algo(name, "gru", ACTION_SPACES[kind], 5, critic={"type": "doubled"})
+    algo = small_algo(name, "gru", ACTION_SPACES[kind], 5, critic={"network": "doubled"})
     assert type(algo.critic).__name__ == "Doubled"
     losses = algo.compute_losses(algo.process_batch_for_training(random_batch(ACTION_SPACES[kind], window=5)))
     losses.total.backward()
@@ -68,27 +68,36 @@ def test_critics_of_a_plugin_judge(name, kind):
 
 @pytest.mark.usefixtures("_classes")
 def test_critics_of_all_actions_need_one_discrete_factor():
-    algo = small_algo("actor_critic", "gru", ACTION_SPACES["discrete"], 5, critic={"type": "table"})
+    algo = small_algo("actor_critic", "gru", ACTION_SPACES["discrete"], 5, critic={"network": "table"})
     assert algo.sums_over_actions
-    with pytest.raises(ConfigError, match=r"algo\.critic\.type: 'table' gives the values of all actions.*Box"):
-        small_algo("actor_critic", "gru", ACTION_SPACES["box"], 5, critic={"type": "table"})
-    with pytest.raises(ConfigError, match=r"algo\.critic\.type: 'table' has no bins"):
-        small_algo("multitask", "gru", ACTION_SPACES["discrete"], 5, critic={"type": "table"})
+    with pytest.raises(ConfigError, match=r"algo\.critic\.network: 'table' gives the values of all actions.*Box"):
+        small_algo("actor_critic", "gru", ACTION_SPACES["box"], 5, critic={"network": "table"})
+    with pytest.raises(ConfigError, match=r"algo\.critic\.network: 'table' has no bins"):
+        small_algo("multitask", "gru", ACTION_SPACES["discrete"], 5, critic={"network": "table"})
 
 
 @pytest.mark.usefixtures("_classes")
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ({"actor": {"type": "shiftet"}}, r"algo\.actor\.type: unknown actor 'shiftet'; did you mean 'shifted'"),
-        ({"critic": {"type": "double"}}, r"algo\.critic\.type: unknown critic 'double'; did you mean 'doubled'"),
+        ({"actor": {"network": "shiftet"}}, r"algo\.actor\.network: unknown actor 'shiftet'; did you mean 'shifted'"),
+        ({"critic": {"network": "double"}}, r"algo\.critic\.network: unknown critic 'double'; did you mean 'doubled'"),
         ({"critic": {"kwargs": {"depth": 3}}}, r"algo\.critic: StateActionCritics does not take .*'depth'"),
         ({"actor": {"kwargs": {"depth": 3}}}, r"algo\.actor: Actor does not take .*'depth'"),
+        ({"actor": {"kwargs": {"obs": {}}}}, r"algo\.actor\.kwargs: obs cannot be among them"),
+        ({"actor": {"kwargs": {"key": 3}}}, r"algo\.actor: Actor does not take .*'key'"),
+        ({"critic": {"kwargs": {"d_out": 2, "num_active": 1}}}, r"algo\.critic\.kwargs: d_out, num_active cannot be"),
     ],
 )
 def test_mistakes_are_told(section, message):
     with pytest.raises(ConfigError, match=message):
         small_algo("actor_critic", "gru", ACTION_SPACES["box"], 5, **section)
+
+
+@pytest.mark.usefixtures("_classes")
+def test_an_algorithm_that_compares_all_actions_says_what_it_needs():
+    with pytest.raises(ConfigError, match=r"'doubled' judges one action at a time.*derive it from StateCritics"):
+        small_algo("bcq", "gru", ACTION_SPACES["discrete"], 5, critic={"network": "doubled"})
 
 
 def test_statistics_move_by_the_rates_of_the_settings():

@@ -138,23 +138,33 @@ def test_a_run_file_over_another_changes_its_keys():
     expected = copy.deepcopy(VALUES)
     expected["train"] = {"seed": 7, "data": [{"path": "z"}]}
     expected["algo"]["sequence_encoder"]["d_model"] = 32
-    assert layered(copy.deepcopy(VALUES), over) == expected
-    assert layered(VALUES, {}) == VALUES
+    assert layered(copy.deepcopy(VALUES), over) == (expected, [])
+    assert layered(VALUES, {}) == (VALUES, [])
 
 
 def test_a_component_of_another_type_keeps_no_settings_of_the_first():
-    merged = layered(VALUES, {"algo": {"sequence_encoder": {"type": "gru", "d_hidden": 8}}})
-    assert merged["algo"]["sequence_encoder"] == {"type": "gru", "d_hidden": 8}
-    same = layered(VALUES, {"algo": {"sequence_encoder": {"type": "transformer", "d_model": 8}}})
+    merged, dropped = layered(VALUES, {"algo": {"sequence_encoder": {"type": "gru", "num_heads": 8}}})
+    assert merged["algo"]["sequence_encoder"] == {"type": "gru", "num_heads": 8}
+    assert dropped == ["algo.sequence_encoder.type=gru drops algo.sequence_encoder.{d_model}"]
+    same, dropped = layered(VALUES, {"algo": {"sequence_encoder": {"type": "transformer", "d_model": 8}}})
     assert same["algo"]["sequence_encoder"] == {"type": "transformer", "d_model": 8, "num_heads": 4}
-    kwargs = layered({"env": {"kwargs": {"type": "a", "n": 1}}}, {"env": {"kwargs": {"type": "b"}}})
-    assert kwargs == {"env": {"kwargs": {"type": "b", "n": 1}}}, "arguments of an environment are no component"
+    assert dropped == []
+    unnamed = {"algo": {"sequence_encoder": {"d_model": 64}}}  # of the default type
+    merged, dropped = layered(unnamed, {"algo": {"sequence_encoder": {"type": "gru"}}})
+    assert (merged["algo"]["sequence_encoder"], len(dropped)) == ({"type": "gru"}, 1)
+
+
+def test_arguments_of_an_environment_are_no_component():
+    values = {"env": {"kwargs": {"type": "a", "n": 1, "map": {"type": "a", "size": 3}}}}
+    merged, dropped = layered(values, {"env": {"kwargs": {"type": "b", "map": {"type": "b"}}}})
+    assert merged == {"env": {"kwargs": {"type": "b", "n": 1, "map": {"type": "b", "size": 3}}}}
+    assert dropped == []
 
 
 def test_the_command_takes_run_files_in_layers(tmp_path):
     (tmp_path / "mine.json").write_text('{"train": {"batch_size": 7}}')
     (tmp_path / "gru.json").write_text('{"algo": {"sequence_encoder": {"type": "gru"}}, "train": {"seed": 3}}')
-    files = ["bc.json", str(tmp_path / "mine.json"), str(tmp_path / "gru.json")]
+    files = ["bc.json", str(tmp_path / "mine.json"), "--config", str(tmp_path / "gru.json")]
     config, _ = resolve_config(parser().parse_args(["--config", *files, "--set", "train.seed=4"]))
     assert (config.train.batch_size, config.train.seed) == (7, 4)
     assert config.algo.sequence_encoder.choice()[0] == "gru"

@@ -1,13 +1,16 @@
 """``metrics.jsonl``: whole lines, legal JSON, and cut to the checkpoint on resume."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from seqrl.configs import config_factory
+from seqrl.configs.differences import changed_settings
 from seqrl.reports.series import read_metrics
-from seqrl.training.loggers import JsonlLogger
+from seqrl.training.loggers import JsonlLogger, log_video
 from seqrl.training.robomimic_names import robomimic_names
 from seqrl.training.tensorboard_logger import TensorBoardLogger
 from tests.regression.test_interrupt import offline, run
@@ -146,13 +149,31 @@ def test_tensorboard_shows_settings_texts_and_videos(tmp_path):
     events = events_in(tmp_path / "tb")
     (text,) = events.Tensors("provenance/text_summary")
     assert b'"commit": "abc"' in text.tensor_proto.string_val[0]
-    (video,) = events.Images("video")
+    (video,) = events.Images("video/a")
     assert (video.step, video.width, video.height) == (5, 6, 4)
     assert video.encoded_image_string == (tmp_path / "a.gif").read_bytes()
     (last,) = events_in(tmp_path / "tb/settings").Scalars("last/eval/return_mean")
     assert last.value == 2.0
     (file,) = (tmp_path / "tb/settings").iterdir()
     assert b"algo.layers" in file.read_bytes()
+
+
+def test_what_was_set_to_nothing_is_among_the_settings():
+    saved = config_factory("bc", {"algo": {"optimizer": {"grad_clip": None}}, "train": {"batch_size": 7}}).to_json()
+    assert changed_settings(saved).items() >= {"algo.optimizer.grad_clip": None, "train.batch_size": 7}.items()
+    assert "train.window_steps" not in changed_settings(saved)
+
+
+def test_a_logger_that_fails_with_a_video_ends_nothing(tmp_path, caplog):
+    class Failing:
+        def log_video(self, file, step):
+            raise ConnectionError("no route")
+
+    taken = []
+    taking = SimpleNamespace(log_video=lambda file, step: taken.append((file, step)))
+    log_video([Failing(), object(), taking], tmp_path / "a.gif", 3)
+    assert taken == [(tmp_path / "a.gif", 3)]
+    assert "a.gif was not logged by Failing: ConnectionError: no route" in caplog.text
 
 
 def test_robomimics_names():
@@ -170,7 +191,7 @@ def test_a_run_tells_where_it_ran(tmp_path):
     """A run logs its settings, its commit and what it used of the machine; robomimic's names go to TensorBoard only."""
     config = offline(tmp_path, experiment={"logging": {"every_n_steps": 2, "robomimic_names": True}})
     path = run(config).path
-    facts = json.loads((path / "provenance.json").read_text())
+    (facts,) = json.loads((path / "provenance.json").read_text())
     assert {"seqrl", "python", "torch", "host", "command"} <= facts.keys()
     events = events_in(path / "tb")
     assert b'"algo_name": "bc"' in events.Tensors("config/text_summary")[0].tensor_proto.string_val[0]
@@ -179,6 +200,9 @@ def test_a_run_tells_where_it_ran(tmp_path):
     used = [row for row in rows if "system/memory_gb" in row]
     assert all(0.05 < row["system/memory_gb"] < 100 and 0 < row["system/cpus_used"] < 100 for row in used)
     assert used
+    run(offline(tmp_path, experiment={"logging": {"every_n_steps": 2}}), resume=True)
+    first, _ = json.loads((path / "provenance.json").read_text())
+    assert first == facts
     assert not any(key.startswith(("Train/", "Rollout/")) for row in rows for key in row)
 
 

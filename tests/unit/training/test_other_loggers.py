@@ -53,7 +53,7 @@ def test_every_row_goes_to_wandb(wandb, tmp_path):
     (made,) = wandb.runs
     expected = {"project": "p", "entity": "e", "group": "g", "tags": ["t"], "mode": "offline", "name": "run"}
     assert expected.items() <= made.options.items()
-    provenance = json.loads((tmp_path / "run/provenance.json").read_text())
+    (provenance,) = json.loads((tmp_path / "run/provenance.json").read_text())
     assert made.options["config"] == config.to_json() | {"provenance": provenance}
     assert made.options["id"] is made.options["resume"] is None
     assert made.axes == [("gradient_step", None), ("*", "gradient_step")]
