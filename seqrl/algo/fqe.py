@@ -17,6 +17,7 @@ from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.trunk import build_trunk
 from seqrl.configs.fqe_config import FQESection
 from seqrl.core.tensors import SeqBatch, SeqInputs
+from seqrl.models.critics import Critics, StateCritics
 
 PROPOSED = "policy_actions"
 """Name of the extra ``(B, L, K, A)``: what the policy would do at every input, given what came before."""

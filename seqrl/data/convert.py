@@ -8,7 +8,8 @@ from pathlib import Path
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
 from seqrl.data.disk_space import check_space
-from seqrl.data.ingest import ingest
+from seqrl.data.ingest import ingest, located, open_store
+from seqrl.data.readers import choose_reader
 from seqrl.data.readers.robomimic import SUFFIXES
 from seqrl.data.store import Store, StoreWriter
 from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
@@ -44,15 +45,15 @@ def convert(
     """
     is_file = target.suffix in SUFFIXES
     _check_target(source, target, is_file=is_file, overwrite=overwrite)
-    if not is_store(source):
-        if is_file:
-            raise DataError(f"{source} is no store, and only stores become files; give a folder to write a store")
+    if not is_store(source) and is_file and choose_reader(located(source), format)[0] == "robomimic":
+        raise DataError(f"{source} is a robomimic file already; give a folder to write a store")
+    if not is_store(source) and not is_file:
         with new_folder(target) as temporary:
             ingest(source, temporary, options, format=format)
         return len(Store(target))
-    if (options or {}).get("dones_mean") == "truncated":
+    if is_store(source) and (options or {}).get("dones_mean") == "truncated":
         raise DataError(f"{source} is a store, which knows its time limits: dones_mean is for files")
-    store = Store(source)
+    store = open_store(str(source), options, format=format)
     if not len(store):
         raise DataError(f"{source} holds no trajectory")
     copies = 2 if is_file and store.info.has_next_obs else 1  # obs and next_obs

@@ -16,6 +16,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.files import is_temporary, new_folder
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers import Reader, choose_reader
+from seqrl.data.readers.minari import local_dataset
 from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,12 @@ def _content(path: Path) -> dict[str, Any]:
     return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]}
 
 
+def located(path: Path) -> Path:
+    """Return a path without ``~``; where there is nothing, that of Minari's dataset of this id, if there is one."""
+    file = path.expanduser()
+    return file if file.exists() else local_dataset(str(path)) or file
+
+
 def open_store(path: str, options: dict[str, str] | None = None, *, format: str | None = None) -> Store:
     """Return the store at ``path``, or that of the foreign data at ``path``, ingested on first use.
 
@@ -86,7 +93,7 @@ def open_store(path: str, options: dict[str, str] | None = None, *, format: str 
     Raises:
         DataError: If there is nothing, or nothing that a reader can read, or its store does not fit on the disk.
     """
-    file = Path(path).expanduser()
+    file = located(Path(path))
     options = options or {}
     if format is None and (file / "store.json").exists():
         if options.get("dones_mean") == "truncated":
@@ -106,6 +113,7 @@ def ingest(path: Path, folder: Path, options: dict[str, str] | None = None, *, f
     Raises:
         DataError: As :func:`open_store`.
     """
+    path = located(path)
     _ingest(path, *choose_reader(path, format), options or {}, folder)
 
 

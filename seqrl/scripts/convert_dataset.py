@@ -1,4 +1,4 @@
-"""Convert a robomimic HDF5 file, or data of a plug-in's format, to a seqrl store; or a store to a robomimic file."""
+"""Convert data of any format to a seqrl store; or data of any other format to a robomimic file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqrl.scripts._script import add_reader_options, script
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-dataset", description=__doc__)
-    p.add_argument("source", type=Path, help="robomimic file, seqrl store, or what a plug-in's reader reads")
+    p.add_argument("source", type=Path, help="file, folder, store, or id in Minari's local store")
     p.add_argument("target", type=Path, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
     p.add_argument(
         "--dones-mean",

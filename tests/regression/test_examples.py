@@ -75,7 +75,7 @@ ONLINE = {
 BY_HAND = {"simple_config.py", "simple_train_loop.py"}
 PLUGINS = {
     "corridor_exploration_plugin.py": "its own example, 04_tmaze.py",
-    "d4rl_hdf5_plugin.py": "test_format_plugins.py",
+    "flat_hdf5_plugin.py": "test_format_plugins.py",
     "environment_plugin.py": "below",
     "filtered_bc_plugin.py": "test_train_script.py",
     "memory_plugin.py": "below",

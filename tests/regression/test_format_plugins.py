@@ -45,11 +45,11 @@ def episodes():
         }
 
 
-def write_d4rl(path):
-    names = {"actions": "actions", "rewards": "rewards", "terminals": "terminated", "timeouts": "truncated"}
+def write_flat(path):
+    names = {"actions": "actions", "rewards": "rewards", "ended": "terminated", "cut": "truncated"}
     data = list(episodes())
     with h5py.File(path, "w") as file:
-        file["observations"] = np.concatenate([*(e["obs"][:-1] for e in data), np.zeros((2, 3), np.float32)])
+        file["states"] = np.concatenate([*(e["obs"][:-1] for e in data), np.zeros((2, 3), np.float32)])
         for name, key in names.items():
             rest = np.zeros((2, *data[0][key].shape[1:]), data[0][key].dtype)  # an episode that never ended
             file[name] = np.concatenate([*(e[key] for e in data), rest])
@@ -62,7 +62,7 @@ def write_npz(path):
 
 
 FORMATS = {
-    "d4rl": ("d4rl_hdf5_plugin.py", "maze.hdf5", write_d4rl),
+    "flat": ("flat_hdf5_plugin.py", "maze.hdf5", write_flat),
     "npz_folder": ("npz_folder_plugin.py", "episodes", write_npz),
 }
 
@@ -82,7 +82,7 @@ def test_it_trains(made):
     assert rows[-1]["valid/total"] > 0
     log = Path("runs/r/log.txt").read_text()
     assert f"reading {path} as {name} " in log
-    assert ("maze.hdf5 is read as d4rl; as robomimic too" in log) == (name == "d4rl")
+    assert ("maze.hdf5 is read as flat; as robomimic too" in log) == (name == "flat")
     assert seqrl.policy_from_checkpoint("runs/r/last")
 
 
@@ -102,15 +102,18 @@ def test_it_is_told_and_converted(made, capsys):
 
 
 def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
-    write_d4rl(Path("maze.hdf5"))
-    plugin = ["--plugin", str(EXAMPLES / "d4rl_hdf5_plugin.py")]
-    assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--format", "d4rl", "--print-config"]) == 0
-    assert json.loads(capsys.readouterr().out)["train"]["data"][0]["format"] == "d4rl"
+    write_flat(Path("maze.hdf5"))
+    plugin = ["--plugin", str(EXAMPLES / "flat_hdf5_plugin.py")]
+    assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--format", "flat", "--print-config"]) == 0
+    assert json.loads(capsys.readouterr().out)["train"]["data"][0]["format"] == "flat"
     assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--set", "train.data.0.format=robomimic"]) == 2
     assert "maze.hdf5: has no group 'data'" in capsys.readouterr().err
-    assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--format", "d4r"]) == 2
-    assert "unknown data format 'd4r'; did you mean 'd4rl'? registered: d4rl, robomimic" in capsys.readouterr().err
-    assert train.main([*RUN, "--format", "d4rl"]) == 2
+    assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--format", "flad"]) == 2
+    assert (
+        "unknown data format 'flad'; did you mean 'flat'? registered: amago, d4rl, flat, minari, robomimic"
+        in capsys.readouterr().err
+    )
+    assert train.main([*RUN, "--format", "flat"]) == 2
     assert "--format is that of --dataset" in capsys.readouterr().err
     assert not Path("runs").exists()
 
@@ -119,14 +122,14 @@ def test_without_the_plugin_the_error_says_what_was_tried(capsys):
     write_npz(Path("episodes"))
     assert train.main([*RUN, "--dataset", "episodes"]) == 2
     err = capsys.readouterr().err
-    assert "'episodes' is neither a seqrl store nor of a format that can be read; tried: robomimic; --plugin" in err
+    assert "'episodes' is neither a seqrl store nor of a format that can be read; tried: minari, d4rl, amago, " in err
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_asking_never_raises(name, tmp_path):
     load_plugins([str(EXAMPLES / FORMATS[name][0])])
     FORMATS[name][2](tmp_path / "whole")
-    write_d4rl(tmp_path / "hdf5")
+    write_flat(tmp_path / "hdf5")
     (tmp_path / "half").write_bytes((tmp_path / "hdf5").read_bytes()[:700])
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "nothing").mkdir()

@@ -1,8 +1,12 @@
 """Rules of the house that no linter knows."""
 
 import ast
+import builtins
+import dis
+import importlib
 import re
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -34,7 +38,7 @@ def test_an_algorithm_that_learns_values_is_a_short_file():
 
 
 PLUGINS = {
-    "d4rl_hdf5_plugin.py": 40,
+    "flat_hdf5_plugin.py": 40,
     "filtered_bc_plugin.py": 60,
     "npz_folder_plugin.py": 40,
     "offline_metric_plugin.py": 20,
@@ -82,3 +86,27 @@ def test_no_script_has_the_name_of_a_module_that_it_would_hide():
 def test_the_citation_names_the_version():
     version = re.search(r'__version__ = "(.+?)"', (ROOT / "seqrl/version.py").read_text())[1]
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def _global_names(code):
+    """Return the global names that a function reads, those of the functions in it included."""
+    own = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return own.union(*(_global_names(const) for const in code.co_consts if isinstance(const, types.CodeType)))
+
+
+@pytest.mark.parametrize(
+    "package", ["algo", "configs", "core", "data", "envs", "models", "reports", "rollout", "training"]
+)
+def test_every_name_that_is_read_is_there(package):
+    """Neither ruff nor mypy can tell, because shapes in annotations are names as well."""
+    unknown = []
+    for file in sorted((ROOT / "seqrl" / package).rglob("*.py")):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue  # it needs a package that is not installed
+        code = compile(file.read_text(encoding="utf-8"), str(file), "exec")
+        known = vars(module).keys() | vars(builtins).keys()
+        unknown += [f"{name}: {missing}" for missing in sorted(_global_names(code) - known)]
+    assert unknown == []

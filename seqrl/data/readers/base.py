@@ -80,8 +80,13 @@ def _reader_by_suffix(suffix: str, function: Callable[[Path, dict[str, str]], Op
 
 
 READERS = ReaderRegistry("data format")
-BUILTIN = {"robomimic": "seqrl.data.readers.robomimic:Robomimic"}
-"""Format -> reader, in the order in which they are asked, after those of plug-ins."""
+BUILTIN = {
+    "minari": "seqrl.data.readers.minari:Minari",
+    "d4rl": "seqrl.data.readers.d4rl:D4RL",
+    "amago": "seqrl.data.readers.amago:Amago",
+    "robomimic": "seqrl.data.readers.robomimic:Robomimic",
+}
+"""Format -> reader, in the order in which they are asked, after plug-ins; robomimic's tells what is damaged."""
 
 for _name, _target in BUILTIN.items():
     READERS.register_lazy(_name, _target)

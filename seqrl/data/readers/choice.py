@@ -20,15 +20,20 @@ def choose_reader(path: Path, name: str | None = None) -> tuple[str, Reader]:
         DataError: If ``path`` does not exist, the format is unknown, or no reader can read it.
     """
     if not path.exists():
-        raise DataError(f"dataset {str(path)!r} does not exist (looked in {Path.cwd()})")
+        raise DataError(f"dataset {str(path)!r} does not exist (looked in {Path.cwd()}, and in Minari's local store)")
     if name is not None:
         return name, _named(path, name)
-    names = sorted(set(READERS.names()) - BUILTIN.keys()) + list(BUILTIN)
-    able = [(name, reader) for name in names if (reader := READERS.get(name)()).can_read(path)]
+    plugins = sorted(set(READERS.names()) - BUILTIN.keys())
+    able = [(name, reader) for name in plugins if (reader := READERS.get(name)()).can_read(path)]
+    for name in BUILTIN:
+        if (reader := READERS.get(name)()).can_read(path):
+            able.append((name, reader))
+            break
     if not able:
         raise DataError(
             f"dataset {str(path)!r} is neither a seqrl store nor of a format that can be read; tried: "
-            f"{', '.join(names)}; --plugin (plugins) brings the reader of another, --format (format) names one"
+            f"{', '.join([*plugins, *BUILTIN])}; --plugin (plugins) brings the reader of another, --format (format) "
+            "names one"
         )
     if len(able) > 1:
         others = ", ".join(name for name, _ in able[1:])

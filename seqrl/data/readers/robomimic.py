@@ -80,7 +80,7 @@ def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreI
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path, kind: str = "robomimic HDF5 file") -> Iterator[None]:
     """Turn whatever goes wrong while reading into a DataError that names the file."""
     try:
         yield
@@ -97,7 +97,7 @@ def naming(path: Path) -> Iterator[None]:
         AssertionError,
         MemoryError,
     ) as error:
-        raise DataError(f"{path}: not a readable robomimic HDF5 file ({error})") from error
+        raise DataError(f"{path}: not a readable {kind} ({error})") from error
 
 
 def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean: str, path: Path) -> NamedTrajectories:

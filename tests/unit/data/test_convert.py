@@ -154,7 +154,7 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     assert_same(Store(tmp_path / "a"), Store(tmp_path / "c"))
     with pytest.raises(DataError, match="a is a store, which knows its time limits"):
         convert(tmp_path / "a", tmp_path / "d.hdf5", options={"dones_mean": "truncated"})
-    with pytest.raises(DataError, match="only stores become files"):
+    with pytest.raises(DataError, match="is a robomimic file already"):
         convert(tmp_path / "b.hdf5", tmp_path / "d.hdf5")
     assert (tmp_path / "folder" / "x").read_text() == "precious"
 

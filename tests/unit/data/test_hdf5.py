@@ -13,6 +13,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.data.ingest import cache_folder, cached_store, open_store
+from seqrl.data.readers import robomimic
 from seqrl.data.writers.robomimic import write_robomimic
 
 STEPS = 4
@@ -341,7 +342,7 @@ def no_reading(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("the file was read again")
 
-    monkeypatch.setattr(h5py, "File", refuse)
+    monkeypatch.setattr(robomimic, "read_robomimic", refuse)
 
 
 def test_the_cache_is_where_the_variable_says(cache, monkeypatch, tmp_path):

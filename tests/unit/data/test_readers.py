@@ -19,7 +19,7 @@ from seqrl.data.convert import convert
 from seqrl.data.disk_space import StoreSize
 from seqrl.data.ingest import cache_folder, open_store
 from seqrl.data.readers import READERS, Reader, choose_reader
-from seqrl.data.readers.robomimic import Robomimic
+from seqrl.data.readers.base import BUILTIN
 from seqrl.data.store import FORMAT_VERSION
 from seqrl.data.writers.robomimic import write_robomimic
 
@@ -34,7 +34,7 @@ def trajectory(steps):
 @pytest.fixture(autouse=True)
 def _separate(tmp_path, monkeypatch):
     """Keep the readers and the cache of a test to itself."""
-    monkeypatch.setattr(READERS, "_entries", {"robomimic": Robomimic})
+    monkeypatch.setattr(READERS, "_entries", {name: READERS._entries[name] for name in BUILTIN})
     monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
 
 
@@ -114,8 +114,8 @@ def test_a_format_that_is_named_is_taken(tmp_path, messages):
     ("path", "options", "message"),
     [
         ("a.txt", {"format": "robomimc"}, r"a\.txt.*unknown data format 'robomimc'; did you mean 'robomimic'\?"),
-        ("a.csv", {}, r"a\.csv' is neither .* tried: lines, robomimic; --plugin .* --format"),
-        ("folder", {}, r"folder' is neither .* tried: lines, robomimic"),
+        ("a.csv", {}, r"a\.csv' is neither .* tried: lines, minari, d4rl, amago, robomimic; --plugin .* --format"),
+        ("folder", {}, r"folder' is neither .* tried: lines, minari, d4rl, amago, robomimic"),
         ("none", {"format": "lines"}, r"none' does not exist \(looked in "),
         ("store", {"format": "lines"}, r"store is a seqrl store.*leave out format 'lines'"),
     ],
@@ -203,7 +203,7 @@ def test_asking_a_reader_never_raises(tmp_path, name):
     with h5py.File(tmp_path / "flat", "w") as file:
         file["actions"] = np.zeros(3)
     can_read = {path.name: READERS.get(name)().can_read(path) for path in tmp_path.iterdir()}
-    assert can_read["whole"] is True
+    assert can_read["whole"] is (name == "robomimic")
     assert not any(can_read[other] for other in ("folder", "empty", "half", "flat"))
 
 

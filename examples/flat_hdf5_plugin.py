@@ -1,6 +1,6 @@
-"""A data format in one file: D4RL's flat HDF5 of observations, actions, rewards, terminals and timeouts.
+"""A data format in one file: a flat HDF5 of states, actions, rewards, ends and cuts.
 
-seqrl train --algo bc --plugin examples/d4rl_hdf5_plugin.py --dataset maze.hdf5
+seqrl train --algo bc --plugin examples/flat_hdf5_plugin.py --dataset maze.hdf5
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from seqrl.core.types import Trajectory
 from seqrl.data import StoreInfo
 from seqrl.data.readers import READERS, NamedTrajectories, Reader
 
-NAMES = ("observations", "actions", "rewards", "terminals", "timeouts")
+NAMES = ("states", "actions", "rewards", "ended", "cut")
 
 
-@READERS.register("d4rl")
-class D4RL(Reader):
+@READERS.register("flat")
+class Flat(Reader):
     """Cuts the arrays where an episode ends; what follows the last end is left out. Last observations are repeated."""
 
     def can_read(self, path: Path) -> bool:
@@ -32,9 +32,9 @@ class D4RL(Reader):
     def open(self, path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
         """Read everything at once."""
         with h5py.File(path, "r") as file:
-            obs, actions, rewards, terminals, timeouts = (file[name][()] for name in NAMES)
+            obs, actions, rewards, ended, cut = (file[name][()] for name in NAMES)
         space = infer_observation_space({"obs": obs})
         info = StoreInfo(space, infer_action_space(actions), has_next_obs=False, spaces_are_known=False)
-        columns = (actions, rewards, terminals.astype(bool), timeouts.astype(bool))
+        columns = (actions, rewards, ended.astype(bool), cut.astype(bool))
         episodes = np.split(np.arange(len(obs)), np.flatnonzero(columns[2] | columns[3]) + 1)[:-1]
         yield info, (("", Trajectory({"obs": obs[[*t, t[-1]]]}, *(column[t] for column in columns))) for t in episodes)

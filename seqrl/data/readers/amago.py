@@ -1,0 +1,119 @@
+"""AMAGO's trajectories in ``.npz``: a folder of them, or the folder ``buffer`` with ``fifo`` and ``protected``."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import infer_action_space, infer_observation_space
+from seqrl.core.types import Trajectory
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.robomimic import naming
+from seqrl.data.store import StoreInfo
+
+OBS_PREFIX = "_OBS_KEY_"
+_NEEDED = {"rews", "dones", "actions", "time_idxs"}
+
+
+class Amago(Reader):
+    """A folder of trajectories; those pickled as ``.traj`` are refused, as a pickle can execute code."""
+
+    def can_read(self, path: Path) -> bool:
+        """Tell by the arrays in the first file."""
+        files = _files(path, most=1)
+        with suppress(OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+            return bool(files) and _names(files[0]) >= _NEEDED
+        return False
+
+    def open(self, path: Path, options: dict[str, str]) -> Opened:
+        """Open a folder."""
+        return read_amago(path, options)
+
+
+def _files(path: Path, most: int | None = None) -> list[Path]:
+    """Return the trajectories of a folder, or of the buffers in it."""
+    folders = [path / part for part in ("protected", "fifo") if (path / part).is_dir()] or [path]
+    files: list[Path] = []
+    for folder in folders:
+        if folder.is_dir():
+            files += sorted(folder.glob("*.npz"))[:most]
+    return files
+
+
+def _names(file: Path) -> set[str]:
+    with zipfile.ZipFile(file) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist()}
+
+
+@contextmanager
+def read_amago(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+    """Open a folder of trajectories; one is read at a time, and all once before for the range of the actions.
+
+    Args:
+        path: The folder.
+        options: ``dones_mean``: ``terminated`` (default) or ``truncated``, as the files do not tell the two apart.
+
+    Raises:
+        DataError: If a file is damaged or lacks an array.
+    """
+    dones_mean = options.get("dones_mean", "terminated")
+    if dones_mean not in ("terminated", "truncated"):
+        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
+    files = _files(path)
+    if not files:
+        raise DataError(
+            f"{path} holds no .npz; trajectories in .traj are pickles, which can execute code: save them as npz"
+        )
+    first = _read(files[0])
+    all_actions = np.concatenate([_read(file)["actions"] for file in files])
+    is_discrete = _is_one_hot(all_actions)
+    space = (
+        spaces.Discrete(all_actions.shape[-1]) if is_discrete else infer_action_space(all_actions.astype(np.float32))
+    )
+    obs = {key.removeprefix(OBS_PREFIX): value for key, value in first.items() if key.startswith(OBS_PREFIX)}
+    info = StoreInfo(infer_observation_space(obs), space, spaces_are_known=False, source=str(path))
+    yield info, ((file.stem, _trajectory(file, dones_mean, is_discrete=is_discrete)) for file in files)
+
+
+def _is_one_hot(actions: np.ndarray) -> bool:
+    return actions.shape[-1] > 1 and bool(((actions == 0) | (actions == 1)).all() and (actions.sum(-1) == 1).all())
+
+
+def _read(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    except (OSError, EOFError, KeyError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+            RuntimeError) as error:  # fmt: skip
+        raise DataError(f"{file}: not a readable trajectory of AMAGO ({error})") from error
+    if missing := sorted(_NEEDED - arrays.keys()):
+        raise DataError(f"{file} lacks {', '.join(missing)}")
+    if any(value.dtype.kind not in "biuf" or value.ndim < 2 for value in arrays.values()):
+        raise DataError(f"{file} holds an array that is no table of numbers")
+    return arrays
+
+
+def _trajectory(file: Path, dones_mean: str, *, is_discrete: bool) -> Trajectory:
+    arrays = _read(file)
+    with naming(file, "trajectory of AMAGO"):
+        num = len(arrays["actions"])
+        ended = np.zeros(num, bool)
+        ended[-1:] = arrays["dones"].reshape(num, -1)[-1:, 0] > 0.5
+        none = np.zeros(num, bool)
+        start = int(arrays["time_idxs"].ravel()[0])
+        actions = arrays["actions"].argmax(-1) if is_discrete else arrays["actions"].astype(np.float32)
+        return Trajectory(
+            obs={key.removeprefix(OBS_PREFIX): value for key, value in arrays.items() if key.startswith(OBS_PREFIX)},
+            actions=actions,
+            rewards=arrays["rews"].reshape(num, -1)[:, 0].astype(np.float32),
+            terminated=ended if dones_mean == "terminated" else none,
+            truncated=ended if dones_mean == "truncated" else none,
+            start_step=start,
+        ).check()

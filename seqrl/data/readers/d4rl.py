@@ -1,0 +1,132 @@
+"""D4RL's layout (Fu et al., 2020, arXiv 2004.07219): one flat HDF5 file of steps, cut where episodes end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import OBS_KEY, infer_action_space, infer_observation_space
+from seqrl.core.types import Trajectory
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.robomimic import check_size, naming
+from seqrl.data.store import StoreInfo
+
+NEEDED = ("observations", "actions", "rewards", "terminals")
+_CHUNK = 100_000
+
+
+class D4RL(Reader):
+    """HDF5 files with ``observations``, ``actions``, ``rewards`` and ``terminals`` of equal length at the top."""
+
+    def can_read(self, path: Path) -> bool:
+        """Tell by the names of the arrays."""
+        with suppress(OSError, RuntimeError, ValueError, LookupError):
+            if path.is_file():
+                with h5py.File(path, "r") as file:
+                    return set(NEEDED) <= set(file)
+        return False
+
+    def open(self, path: Path, options: dict[str, str]) -> Opened:
+        """Open a file."""
+        return read_d4rl(path)
+
+
+@contextmanager
+def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+    """Open a file of D4RL; one episode is read at a time.
+
+    Episodes end at ``terminals`` and ``timeouts``, and where ``next_observations`` do not go on in the next row. If
+    those are missing, the last observation of an episode that was not terminal is unknown: its last step is left out.
+
+    Raises:
+        DataError: If an array is missing, or the lengths differ.
+    """
+    with ExitStack() as stack:
+        with naming(path, "D4RL file"):
+            file = stack.enter_context(h5py.File(path, "r"))
+            if missing := sorted(set(NEEDED) - set(file)):
+                raise DataError(f"{path} lacks {', '.join(missing)}")
+            columns = {name: file[name] for name in (*NEEDED, "timeouts", "next_observations") if name in file}
+            _check(columns, path)
+            ends = _ends(columns)
+            actions = columns["actions"]
+            sample = {OBS_KEY: columns["observations"]}
+            info = StoreInfo(
+                infer_observation_space(sample),
+                infer_action_space(actions[()]),
+                spaces_are_known=False,
+                source=str(path),
+            )
+        yield info, _trajectories(columns, ends, path)
+
+
+def _check(columns: dict[str, Any], path: Path) -> None:
+    for name, column in columns.items():
+        if not isinstance(column, h5py.Dataset) or column.dtype.kind not in "biuf" or not column.ndim:
+            raise DataError(f"{path}: {name} is no array of numbers")
+        check_size(column)
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1 or not lengths["actions"]:
+        raise DataError(f"{path}: arrays of different or no length: {lengths}")
+    if "next_observations" in columns and columns["next_observations"].shape != columns["observations"].shape:
+        raise DataError(f"{path}: next_observations have another shape than observations")
+
+
+def _flags(column: Any) -> np.ndarray:
+    return np.asarray(column[()], bool).reshape(len(column), -1)[:, 0]
+
+
+def _ends(columns: dict[str, Any]) -> np.ndarray:
+    """Return, for each step, whether it is the last of an episode."""
+    ends = _flags(columns["terminals"])
+    if "timeouts" in columns:
+        ends |= _flags(columns["timeouts"])
+    if "next_observations" in columns:
+        before, after = columns["next_observations"], columns["observations"]
+        for i in range(0, len(ends) - 1, _CHUNK):
+            stop = min(i + _CHUNK, len(ends) - 1)
+            differ = before[i:stop] != after[i + 1 : stop + 1]
+            ends[i:stop] |= differ.reshape(len(differ), -1).any(-1)
+    ends[-1] = True
+    return ends
+
+
+def _trajectories(columns: dict[str, Any], ends: np.ndarray, path: Path) -> NamedTrajectories:
+    begin = 0
+    for number, stop in enumerate(np.flatnonzero(ends) + 1):
+        with naming(path, "D4RL file"):
+            trajectory = _trajectory(columns, begin, int(stop))
+        begin = int(stop)
+        if trajectory is not None:
+            yield f"episode_{number}", trajectory.check()
+
+
+def _trajectory(columns: dict[str, Any], begin: int, stop: int) -> Trajectory | None:
+    terminated = np.zeros(stop - begin, bool)
+    terminated[-1] = bool(np.ravel(columns["terminals"][stop - 1])[0])
+    truncated = np.zeros(stop - begin, bool)
+    if "timeouts" in columns and not terminated[-1]:
+        truncated[-1] = bool(np.ravel(columns["timeouts"][stop - 1])[0])
+    obs = columns["observations"][begin:stop]
+    if "next_observations" in columns:
+        obs = np.concatenate([obs, columns["next_observations"][stop - 1 : stop]])
+    elif terminated[-1]:
+        obs = np.concatenate([obs, obs[-1:]])  # nothing is made of what follows a terminal step
+    else:
+        stop -= 1
+        terminated, truncated = terminated[:-1], np.zeros(stop - begin, bool)
+        if stop == begin:
+            return None
+    return Trajectory(
+        obs={OBS_KEY: obs},
+        actions=columns["actions"][begin:stop],
+        rewards=np.asarray(columns["rewards"][begin:stop], np.float32).reshape(-1),
+        terminated=terminated,
+        truncated=truncated,
+    )

@@ -1,0 +1,170 @@
+"""Minari's datasets in HDF5 (Farama): a folder with ``data/main_data.hdf5`` and ``data/metadata.json``."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from gymnasium import spaces
+from PIL import Image
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import flatten_obs
+from seqrl.core.text import encode_text, readable_space
+from seqrl.core.types import Trajectory
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order
+from seqrl.data.store import StoreInfo
+
+DATA, METADATA = "main_data.hdf5", "metadata.json"
+_EPISODE, _INDEX = "episode_", "_index_"
+_MOST_DEPTH = 16
+
+
+def local_dataset(name: str) -> Path | None:
+    """Return the folder of a dataset of Minari's local store by its id, such as ``D4RL/pen/human-v2``; None without it.
+
+    The store is ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
+    """
+    root = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+    folder = root / name
+    return folder if not Path(name).is_absolute() and (folder / "data" / METADATA).is_file() else None
+
+
+class Minari(Reader):
+    """The folder of a dataset, the folder ``data`` in it, or its HDF5 file."""
+
+    def can_read(self, path: Path) -> bool:
+        """Tell by the names of the files."""
+        return _folder(path) is not None
+
+    def open(self, path: Path, options: dict[str, str]) -> Opened:
+        """Open a dataset."""
+        return read_minari(path)
+
+
+def _folder(path: Path) -> Path | None:
+    """Return the folder that holds the metadata."""
+    found = [path / "data", path] if path.is_dir() else [path.parent] if path.name == DATA else []
+    return next((folder for folder in found if (folder / METADATA).is_file()), None)
+
+
+@contextmanager
+def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+    """Open a dataset of Minari; one episode is read at a time.
+
+    Raises:
+        DataError: If it is damaged, in Minari's Arrow format, or of spaces that seqrl does not know.
+    """
+    with ExitStack() as stack:
+        with naming(path, "Minari dataset"):
+            folder = _folder(path)
+            if folder is None:
+                raise DataError(f"{path} has no {METADATA}")
+            metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
+            if metadata.get("data_format", "hdf5") != "hdf5" or not (folder / DATA).is_file():
+                raise DataError(
+                    f"{path} is in Minari's format {metadata.get('data_format')!r}; only hdf5 is read: write it with "
+                    "data_format='hdf5'"
+                )
+            info, space = _info(metadata, path)
+            file = stack.enter_context(h5py.File(folder / DATA, "r"))
+            names = sorted((name for name in file if name.startswith(_EPISODE)), key=natural_order)
+            if not names:
+                raise DataError(f"{path} holds no episode")
+        yield info, _trajectories(file, names, space, info, path)
+
+
+def _info(metadata: dict[str, Any], path: Path) -> tuple[StoreInfo, spaces.Space[Any]]:
+    space, action = (_space(json.loads(str(metadata[f"{kind}_space"])), 0) for kind in ("observation", "action"))
+    if isinstance(action, spaces.Dict | spaces.Tuple | spaces.Text):
+        raise DataError(f"{path}: actions of {action} cannot be learned yet")
+    spec = json.loads(str(metadata["env_spec"])) if metadata.get("env_spec") else {}
+    info = StoreInfo(
+        observation_space=readable_space(space),
+        action_space=action,
+        env_id=spec.get("id"),
+        env_kwargs=spec.get("kwargs") or {},
+        source=str(path),
+    )
+    return info, space
+
+
+def _trajectories(
+    file: h5py.File, names: list[str], space: spaces.Space[Any], info: StoreInfo, path: Path
+) -> NamedTrajectories:
+    for name in names:
+        with naming(path, "Minari dataset"):
+            episode = file[name]
+            seen = flatten_obs(info.observation_space, _values(space, episode["observations"], 0))
+            terminated, truncated = (_array(episode[key]).astype(bool) for key in ("terminations", "truncations"))
+            trajectory = Trajectory(
+                obs=seen,
+                actions=_values(info.action_space, episode["actions"], 0),
+                rewards=_array(episode["rewards"]).astype(np.float32),
+                terminated=terminated,
+                truncated=truncated & ~terminated,
+                env_name=str(info.env_id or ""),
+            ).check()
+        yield name, trajectory
+
+
+def _space(found: Any, depth: int) -> spaces.Space[Any]:
+    """Return the space that Minari's JSON describes."""
+    kind = found.get("type")
+    if depth > _MOST_DEPTH:
+        raise DataError(f"spaces are nested more than {_MOST_DEPTH} deep")
+    if kind == "Dict":
+        return spaces.Dict({name: _space(sub, depth + 1) for name, sub in found["subspaces"].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([_space(sub, depth + 1) for sub in found["subspaces"]])
+    if kind == "Box":
+        dtype = np.dtype(found["dtype"])
+        shape = tuple(found["shape"])
+        low, high = (np.broadcast_to(np.asarray(found[bound], dtype), shape) for bound in ("low", "high"))
+        return spaces.Box(low, high, shape, dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(int(found["n"]), start=int(found.get("start", 0)))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.asarray(found["nvec"]))
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(found["n"])
+    if kind == "Text":
+        return spaces.Text(int(found["max_length"]))
+    raise DataError(f"a space of type {kind!r} is not known")
+
+
+def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
+    """Return the values of a space over an episode, nested as the space is."""
+    if isinstance(space, spaces.Dict):
+        return {name: _values(sub, item[name], depth + 1) for name, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_values(sub, item[f"{_INDEX}{i}"], depth + 1) for i, sub in enumerate(space.spaces))
+    if isinstance(space, spaces.Text):
+        return encode_text([as_text(value) for value in _array(item, "SUO")])
+    if h5py.check_vlen_dtype(item.dtype) is not None:  # JPEG
+        values = np.stack([np.asarray(Image.open(io.BytesIO(bytes(row)))) for row in _array(item, "O")])
+        values = values.reshape(len(values), *(space.shape or ()))
+    else:
+        values = _array(item)
+    if values.shape[1:] != space.shape:
+        raise DataError(f"{item.name} has rows of shape {values.shape[1:]}, and its space is {space}")
+    with suppress(TypeError):
+        values = values.astype(space.dtype, casting="same_kind", copy=False)
+    return values
+
+
+def _array(item: Any, kinds: str = "biuf") -> np.ndarray:
+    """Return what a dataset holds, if it is of one of NumPy's ``kinds``, and the file is large enough for it."""
+    if not isinstance(item, h5py.Dataset) or (item.size and item.dtype.kind not in kinds):
+        raise DataError(f"{item.name} is no dataset of {'numbers' if kinds == 'biuf' else 'text or images'}")
+    check_size(item)
+    values: np.ndarray = item[()]
+    return values

@@ -1,0 +1,253 @@
+"""Data of Minari, D4RL and AMAGO: the episodes that were written, or a clear error."""
+
+import io
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from gymnasium import spaces
+from PIL import Image
+
+from seqrl.core.errors import DataError
+from seqrl.data import convert
+from seqrl.data.ingest import open_store
+from seqrl.data.readers import READERS
+
+WRITTEN = Path(__file__).parents[2] / "data" / "minari"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("given", ["folder", "data", "file", "id"])
+def test_a_dataset_that_minari_wrote(given, monkeypatch):
+    folder = WRITTEN / "cart-v0"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(WRITTEN.parent))
+    path = {"folder": folder, "data": folder / "data", "file": folder / "data/main_data.hdf5", "id": "minari/cart-v0"}
+    store = open_store(str(path[given]))
+    assert store.info.env_id == "CartPole-v1"
+    assert store.info.action_space == spaces.Discrete(2)
+    assert store.info.observation_space.low[1] == -np.inf
+    with h5py.File(folder / "data/main_data.hdf5") as file:
+        for number, found in enumerate(store.trajectories()):
+            episode = file[f"episode_{number}"]
+            np.testing.assert_array_equal(found.obs["obs"], episode["observations"])
+            np.testing.assert_array_equal(found.actions, episode["actions"])
+            np.testing.assert_array_equal(found.rewards, episode["rewards"])
+            np.testing.assert_array_equal(found.terminated, episode["terminations"])
+            np.testing.assert_array_equal(found.truncated, episode["truncations"])
+        assert number == 2
+
+
+def test_nested_spaces_and_text_of_minari():
+    store = open_store(str(WRITTEN / "nested-v0"))
+    (found,) = store.trajectories()
+    with h5py.File(WRITTEN / "nested-v0/data/main_data.hdf5") as file:
+        seen = file["episode_0/observations"]
+        assert set(found.obs) == {"a", "b/0", "b/1", "mission"}
+        np.testing.assert_array_equal(found.obs["b/1"], seen["b/_index_1"])
+        texts = [bytes(row[row > 0]).decode() for row in found.obs["mission"]]
+        assert texts == [text.decode() for text in seen["mission"]]
+    assert store.info.observation_space["b"][0] == spaces.Discrete(3)
+    assert found.terminated.tolist() == [False, False, False, True]
+
+
+def test_jpeg_images_of_minari(tmp_path):
+    shutil.copytree(WRITTEN / "cart-v0", tmp_path / "pictures-v0")
+    data = tmp_path / "pictures-v0/data"
+    space = '{\\"type\\": \\"Box\\", \\"dtype\\": \\"uint8\\", \\"shape\\": [16, 24, 3], \\"low\\": 0, \\"high\\": 255}'
+    text = (data / "metadata.json").read_text()
+    begin, end = text.index('"observation_space"'), text.index('"action_space"')
+    (data / "metadata.json").write_text(f'{text[:begin]}"observation_space": "{space}", {text[end:]}')
+    image = np.full((16, 24, 3), (200, 100, 50), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, format="JPEG", quality=95)
+    with h5py.File(data / "main_data.hdf5", "a") as file:
+        for episode in file.values():
+            rows = len(episode["observations"])
+            del episode["observations"]
+            made = episode.create_dataset("observations", (rows,), h5py.vlen_dtype(np.uint8))
+            for i in range(rows):
+                made[i] = np.frombuffer(buffer.getvalue(), np.uint8)
+    first = next(iter(open_store(str(tmp_path / "pictures-v0")).trajectories()))
+    assert first.obs["obs"].shape == (8, 16, 24, 3)
+    assert np.abs(first.obs["obs"].astype(int) - image).max() <= 3
+
+
+def steps(num=30):
+    rng = np.random.default_rng(0)
+    data = {
+        "observations": rng.normal(size=(num, 3)).astype(np.float32),
+        "actions": rng.uniform(-1, 1, (num, 2)).astype(np.float32),
+        "rewards": rng.normal(size=num).astype(np.float32),
+        "terminals": np.zeros(num, bool),
+        "timeouts": np.zeros(num, bool),
+    }
+    data["terminals"][9] = data["timeouts"][19] = True
+    return data
+
+
+def written(path, data):
+    with h5py.File(path, "w") as file:
+        for name, values in data.items():
+            file[name] = values
+    return str(path)
+
+
+def test_d4rl_with_next_observations(tmp_path):
+    data = steps()
+    after = np.concatenate([data["observations"][1:], np.full((1, 3), 7.0)]).astype(np.float32)
+    after[9], after[19] = 8.0, 9.0
+    store = open_store(written(tmp_path / "d.hdf5", data | {"next_observations": after}))
+    one, two, three = store.trajectories()
+    assert (len(one), len(two), len(three)) == (10, 10, 10)
+    np.testing.assert_array_equal(two.obs["obs"], [*data["observations"][10:20], [9.0] * 3])
+    np.testing.assert_array_equal(two.rewards, data["rewards"][10:20])
+    assert (one.terminated[-1], one.truncated[-1]) == (True, False)
+    assert (two.terminated[-1], two.truncated[-1]) == (False, True)
+    assert not three.terminated.any()
+    assert not three.truncated.any()  # the file ends within it
+
+
+def test_d4rl_without_next_observations_invents_none(tmp_path):
+    data = steps()
+    one, two, three = open_store(written(tmp_path / "d.hdf5", data)).trajectories()
+    assert (len(one), len(two), len(three)) == (10, 9, 9)
+    np.testing.assert_array_equal(two.obs["obs"], data["observations"][10:20])
+    np.testing.assert_array_equal(two.actions, data["actions"][10:19])
+    assert not two.truncated.any()  # its last step is not there
+    assert one.terminated[-1]
+
+
+def test_d4rl_without_timeouts_is_cut_where_observations_do_not_go_on(tmp_path):
+    data = steps()
+    after = np.concatenate([data["observations"][1:], np.zeros((1, 3), np.float32)])
+    after[9], after[19] = 8.0, 9.0
+    del data["timeouts"]
+    found = list(open_store(written(tmp_path / "d.hdf5", data | {"next_observations": after})).trajectories())
+    assert [len(each) for each in found] == [10, 10, 10]
+    assert not found[1].truncated.any()
+
+
+def save_amago(folder, num=5, seed=0, *, discrete=True, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    actions = np.eye(3)[rng.integers(3, size=num)] if discrete else rng.uniform(-1, 1, (num, 3))
+    arrays = {
+        "_OBS_KEY_observation": rng.normal(size=(num + 1, 4)).astype(np.float32),
+        "rl2s": np.zeros((num + 1, 4)),
+        "time_idxs": np.arange(num + 1)[:, None] + 2,
+        "rews": rng.normal(size=(num, 1)).astype(np.float32),
+        "dones": np.eye(num)[:, -1:].astype(bool),
+        "actions": actions,
+    } | changes
+    np.savez(folder / f"env_{seed}.npz", **arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_trajectories_of_amago(tmp_path, discrete):
+    first = save_amago(tmp_path / "buffer/protected", 6, 1, discrete=discrete)
+    save_amago(tmp_path / "buffer/fifo", 4, 2, discrete=discrete)
+    store = open_store(str(tmp_path / "buffer"))
+    one, two = store.trajectories()
+    np.testing.assert_array_equal(one.obs["observation"], first["_OBS_KEY_observation"])
+    np.testing.assert_array_equal(one.rewards, first["rews"][:, 0])
+    expected = first["actions"].argmax(-1) if discrete else first["actions"].astype(np.float32)
+    np.testing.assert_array_equal(one.actions, expected)
+    assert (one.start_step, one.terminated[-1], one.truncated[-1], len(two)) == (2, True, False, 4)
+    cut = open_store(str(tmp_path / "buffer/fifo"), {"dones_mean": "truncated"})
+    assert next(iter(cut.trajectories())).truncated[-1]
+
+
+def test_pickles_of_amago_are_refused(tmp_path):
+    (tmp_path / "fifo").mkdir()
+    (tmp_path / "fifo/a.traj").write_bytes(b"cposix\nsystem\n(S'touch /tmp/executed'\ntR.")
+    with pytest.raises(DataError, match=r"\.traj are pickles, which can execute code"):
+        open_store(str(tmp_path), format="amago")
+    save_amago(tmp_path / "objects", actions=np.array([[{}]] * 5, dtype=object))
+    with pytest.raises(DataError, match="not a readable trajectory of AMAGO"):
+        open_store(str(tmp_path / "objects"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"rewards": np.zeros(29)}, r"d\.hdf5: arrays of different or no length"),
+        ({"next_observations": np.zeros((30, 4))}, "next_observations have another shape"),
+        ({"actions": np.full((30, 2), np.nan)}, r"actions has a non-finite value"),
+        ({"terminals": np.array([b"no"] * 30)}, "terminals is no array of numbers"),
+    ],
+)
+def test_what_is_wrong_with_d4rl_is_told(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        open_store(written(tmp_path / "d.hdf5", steps() | data))
+
+
+def test_minari_in_arrow_is_refused(tmp_path):
+    shutil.copytree(WRITTEN / "cart-v0", tmp_path / "a-v0")
+    file = tmp_path / "a-v0/data/metadata.json"
+    file.write_text(file.read_text().replace('"hdf5"', '"arrow"'))
+    with pytest.raises(DataError, match="Minari's format 'arrow'; only hdf5 is read"):
+        open_store(str(tmp_path / "a-v0"))
+
+
+@pytest.mark.parametrize("kind", ["minari", "d4rl", "amago"])
+def test_a_file_that_is_cut_is_an_error(tmp_path, kind):
+    """At 40 places each: the reader says no, or reading is a DataError; never another exception, never fewer steps."""
+    if kind == "minari":
+        shutil.copytree(WRITTEN / "cart-v0", tmp_path / "x")
+        file, path = tmp_path / "x/data/main_data.hdf5", tmp_path / "x"
+    elif kind == "d4rl":
+        file = path = Path(written(tmp_path / "x.hdf5", steps()))
+    else:
+        save_amago(tmp_path / "x")
+        file, path = tmp_path / "x/env_0.npz", tmp_path / "x"
+    whole = file.read_bytes()
+    for size in np.linspace(0, len(whole) - 1, 40).astype(int):
+        file.write_bytes(whole[:size])
+        with pytest.raises(DataError, match=str(tmp_path)):
+            open_store(str(path))
+
+
+def test_zip_checksums_tell_altered_trajectories_of_amago(tmp_path):
+    save_amago(tmp_path / "x")
+    file = tmp_path / "x/env_0.npz"
+    whole, rng, told = file.read_bytes(), np.random.default_rng(0), 0
+    good = next(iter(open_store(str(tmp_path / "x")).trajectories()))
+    for _ in range(60):
+        broken = bytearray(whole)
+        broken[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+        file.write_bytes(broken)
+        try:
+            found = next(iter(open_store(str(tmp_path / "x")).trajectories()))
+        except DataError:
+            told += 1
+        else:  # the bit was of what nobody reads, such as a date
+            assert np.array_equal(found.obs["observation"], good.obs["observation"])
+            assert np.array_equal(found.actions, good.actions)
+            assert np.array_equal(found.rewards, good.rewards)
+    assert told > 40
+
+
+def test_formats_are_known_by_their_content(tmp_path):
+    written(tmp_path / "d.h5", steps())
+    save_amago(tmp_path / "x")
+    found = {"d4rl": tmp_path / "d.h5", "amago": tmp_path / "x", "minari": WRITTEN / "cart-v0"}
+    for name in found:
+        assert [other for other, path in found.items() if READERS.get(name)().can_read(path)] == [name]
+
+
+def test_there_and_back_as_robomimic(tmp_path):
+    store = open_store(str(WRITTEN / "cart-v0"))
+    convert.convert(WRITTEN / "cart-v0", tmp_path / "cart.hdf5")
+    back = open_store(str(tmp_path / "cart.hdf5"))
+    for a, b in zip(store.trajectories(), back.trajectories(), strict=True):
+        for key in ("actions", "rewards", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(a, key), getattr(b, key))
+        np.testing.assert_array_equal(a.obs["obs"], b.obs["obs"])
+    assert back.info.env_id == "CartPole-v1"
