@@ -1,4 +1,7 @@
-"""Shared fixtures. Shapes in annotations are checked at run time, so the hook comes before any import of seqrl."""
+"""Shared fixtures. Shapes in annotations are checked at run time, so the hook comes before any import of seqrl.
+
+They are checked where networks and losses are tested by themselves, not in whole runs, which take a third longer by it.
+"""
 
 from jaxtyping import install_import_hook
 
@@ -14,11 +17,20 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+CHECKED = ("tests/conformance/", "tests/unit/algo/", "tests/unit/models/")
+"""Tests in which shapes are checked."""
+
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and tests that send it need what a terminal has.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Check shapes or not, before any fixture of the test is made."""
+    jaxtyping.config.update("jaxtyping_disable", not item.nodeid.startswith(CHECKED))
 
 
 @pytest.fixture(autouse=True, scope="session")
