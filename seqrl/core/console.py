@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any, TextIO
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FIRST_COLUMN = re.compile(r" {2}\S+(?: \S+)* {2,}")
+"""Of the summary of a run."""
 
 
 def in_notebook() -> bool:
@@ -50,10 +57,25 @@ class Console(logging.Handler):
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         text, tqdm = mark + self.format(record), sys.modules.get("tqdm")
         stream: TextIO = sys.stdout if in_notebook() else sys.stderr
+        if stream.isatty():
+            text = wrapped(text, os.get_terminal_size(stream.fileno()).columns or 80)
         if tqdm is not None:
             tqdm.tqdm.write(text, file=stream)
         else:
             print(text, file=stream)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Return text whose long lines are broken between words, and go on below their second column, or 4 to the right."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        column = _FIRST_COLUMN.match(line)
+        indent = len(column[0]) if column else len(line) - len(line.lstrip()) + 4
+        short = textwrap.wrap(
+            line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        )
+        lines += short if len(_COLOUR.sub("", line)) > columns else [line]
+    return "\n".join(lines)
 
 
 def bar_class() -> Any:

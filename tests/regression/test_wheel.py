@@ -1,4 +1,4 @@
-"""A wheel built from the tree, unpacked elsewhere, trains by a packaged template."""
+"""A wheel built from the source distribution, unpacked elsewhere, trains by a packaged template."""
 
 import os
 import subprocess
@@ -13,10 +13,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_wheel_runs_elsewhere(tmp_path):
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
     source = tmp_path / "source"
     subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(source)], check=True)
-    built = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=200, check=False)
+    packed = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    done = subprocess.run(packed, capture_output=True, text=True, timeout=200, check=False, cwd=source)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (archive,) = tmp_path.glob("seqrl-*.tar.gz")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    built = subprocess.run([*command, str(archive)], capture_output=True, text=True, timeout=200, check=False)
     assert built.returncode == 0, built.stderr[-2000:]
     (wheel,) = tmp_path.glob("seqrl-*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")

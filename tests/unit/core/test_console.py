@@ -1,0 +1,39 @@
+"""Messages on a terminal."""
+
+import logging
+import os
+import pty
+import sys
+
+from seqrl.core.console import Console, wrapped
+
+SUMMARY = "  memory    65.5 MB predicted: weights and optimiser 47.5 MB, activations 18 MB"
+
+
+def test_long_lines_are_broken_between_words():
+    assert wrapped("plan\n" + SUMMARY, 40).splitlines() == [
+        "plan",
+        "  memory    65.5 MB predicted: weights",
+        "            and optimiser 47.5 MB,",
+        "            activations 18 MB",
+    ]
+    line = "epoch   2  success 0.000 [0.000, 0.168]  20 episodes"
+    assert wrapped(line, 45).splitlines() == ["epoch   2  success 0.000 [0.000, 0.168]  20", "    episodes"]
+    assert wrapped(line, 60) == line
+    coloured = f"\x1b[32m{line}\x1b[0m"
+    assert wrapped(coloured, len(line)) == coloured, "colours take no place"
+    assert wrapped("a" * 50, 20) == "a" * 50, "a path stays whole"
+
+
+def test_a_terminal_gets_lines_that_fit(monkeypatch):
+    leader, follower = pty.openpty()
+    terminal = os.fdopen(follower, "w")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((40, 24)))
+    Console().emit(logging.makeLogRecord({"msg": SUMMARY, "levelno": logging.INFO}))
+    terminal.flush()
+    shown = os.read(leader, 1000).decode().split("\r\n")
+    assert max(map(len, shown)) <= 40
+    assert " ".join(" ".join(shown).split()) == " ".join(SUMMARY.split())
+    terminal.close()
+    os.close(leader)
