@@ -18,9 +18,12 @@ class TrainingDataset(ABC):
 
     Attributes:
         info: Spaces and source of the data; None takes the environment's.
+        weight: Share of the batches beside the files of ``train.data`` and the replay, whose weights the run file has;
+            None trains on this dataset alone.
     """
 
     info: StoreInfo | None = None
+    weight: float | None = 1.0
 
     @abstractmethod
     def batch(self, batch_size: int, *, seed: int, path: tuple[int | str, ...]) -> SeqBatch:
@@ -80,6 +83,8 @@ class TrainingDataset(ABC):
 
 class NoData(TrainingDataset):
     """Never ready: an experiment with it evaluates, and collects, but does not learn."""
+
+    weight = None
 
     @property
     def is_ready(self) -> bool:

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from seqrl.core.errors import DataError
+from seqrl.core.registry import SAMPLERS
 from seqrl.core.seeding import generator
+
+if TYPE_CHECKING:
+    from seqrl.data.store import Store
 
 Padding = Literal["none", "left", "right", "both"]
 
 
-def draw_trajectories(
-    lengths: np.ndarray, num: int, by: Literal["trajectory", "transition"], rng: np.random.Generator
-) -> np.ndarray:
-    """Return ``(num,)`` positions in ``lengths``, drawn with replacement, uniformly or in proportion to length."""
-    if by == "trajectory":
-        return rng.integers(0, len(lengths), num)
-    ends = np.cumsum(lengths)
-    return np.searchsorted(ends, rng.integers(0, ends[-1], num), side="right")
+@SAMPLERS.register("trajectory")
+def one_vote_each(store: Store, numbers: np.ndarray) -> np.ndarray:
+    """Return ``(N,)`` ones: every trajectory is drawn alike."""
+    return np.ones(len(numbers), np.int64)
+
+
+@SAMPLERS.register("transition")
+def votes_by_length(store: Store, numbers: np.ndarray) -> np.ndarray:
+    """Return ``(N,)`` lengths: every transition is drawn alike."""
+    lengths: np.ndarray = store.length[numbers]
+    return lengths
+
+
+def count_votes(sampler: str, store: Store, numbers: np.ndarray) -> np.ndarray:
+    """Return ``(N,)`` votes of the trajectories ``numbers`` of a store; a sampler of a plug-in is held to its contract.
+
+    Raises:
+        RegistryError: If no sampler has that name.
+        DataError: If it gives votes that nothing can be drawn by.
+    """
+    votes = np.asarray(SAMPLERS.get(sampler)(store, numbers))
+    if votes.shape != (len(numbers),) or not np.isfinite(votes).all() or (votes < 0).any():
+        raise DataError(f"sampler {sampler!r} must give {len(numbers)} finite votes of at least 0, one a trajectory")
+    if len(votes) and not votes.any():
+        raise DataError(f"sampler {sampler!r} gives no trajectory of {store.path} a vote")
+    return votes
+
+
+def draw_trajectories(votes: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Return ``(num,)`` positions in ``votes``, drawn with replacement and in proportion to them."""
+    ends = np.cumsum(votes)
+    marks = rng.random(num) * ends[-1] if votes.dtype.kind == "f" else rng.integers(0, ends[-1], num)
+    return np.minimum(np.searchsorted(ends, marks, side="right"), len(votes) - 1)  # a product can round up to the end
 
 
 def draw_windows(

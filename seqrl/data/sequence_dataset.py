@@ -21,7 +21,7 @@ from seqrl.data.extras import EXTRAS, RETURNS, check_whole, window_returns
 from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
-from seqrl.data.sampling import Padding, draw_trajectories, draw_windows
+from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store, StoreInfo
 
@@ -36,7 +36,8 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         sources: At least one that has trajectories or may get some; all need the same columns.
         window: T, transitions per window.
         padding: Which ends of a trajectory a window may overhang.
-        sample_by: One vote per trajectory, or per transition.
+        sample_by: Sampler that gives each trajectory its votes: ``trajectory`` one, ``transition`` its length, or one
+            of a plug-in.
         weigh_by: ``share``: a source is drawn by its weight; ``size``: by its weight times its votes, so that sources
             of equal weights are drawn as if they were one.
         keys: Observation entries to read; None reads all.
@@ -52,7 +53,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         window: int,
         *,
         padding: Padding = "none",
-        sample_by: Literal["trajectory", "transition"] = "trajectory",
+        sample_by: str = "trajectory",
         weigh_by: Literal["share", "size"] = "share",
         keys: list[str] | None = None,
         goal_keys: Sequence[str] = (),
@@ -83,15 +84,18 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                 self._check(source)
         self._numbers = [s.numbers for s in self.sources]
         self._lengths = [s.store.length[n] for s, n in zip(self.sources, self._numbers, strict=True)]
-        self._weights = self._shares([s.weight_at(epoch) for s in self.sources])
+        self._votes = [self._count_votes(s, n) for s, n in zip(self.sources, self._numbers, strict=True)]
+        weights = [s.weight_at(epoch) for s in self.sources]
+        self.weight, self._weights = sum(weights), self._shares(weights)
+
+    def _count_votes(self, source: Source, numbers: np.ndarray) -> np.ndarray:
+        return count_votes(self._sample_by, source.store, numbers)
 
     def _shares(self, weights: list[float]) -> np.ndarray:
         """Return the share of each source of these weights; zeros where all weights are zero."""
         votes = np.array(weights)
         if self._weigh_by == "size":
-            votes *= [
-                s.num_trajectories if self._sample_by == "trajectory" else s.num_transitions for s in self.sources
-            ]
+            votes *= [v.sum() for v in self._votes]
         shares: np.ndarray = votes / max(votes.sum(), 1e-300)
         return shares
 
@@ -242,11 +246,12 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                     raise DataError(f"every trajectory of {self.sources[source].name} was evicted meanwhile") from error
                 self._numbers[source] = left
                 self._lengths[source] = self.sources[source].store.length[left]
+                self._votes[source] = self._count_votes(self.sources[source], left)
 
     def _draw(self, source: int, num: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         lengths, store = self._lengths[source], self.sources[source].store
         relabeler = self.sources[source].relabeler
-        chosen = draw_trajectories(lengths, num, self._sample_by, rng)
+        chosen = draw_trajectories(self._votes[source], num, rng)
         trajectories = self._numbers[source][chosen]
         if relabeler is not None and relabeler.needs == "trajectory":
             one_by_one = [self._relabelled(store, int(n), relabeler, rng) for n in trajectories]
@@ -312,10 +317,9 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         For ``DataLoader(dataset, sampler=sampler, shuffle=sampler is None)``.
         """
         counts = self._window_counts()
-        votes = self._lengths if self._sample_by == "transition" else [np.ones(len(x)) for x in self._lengths]
         weights = [
-            np.repeat(share * v / max(v.sum(), 1) / c, c)
-            for share, v, c in zip(self._weights, votes, counts, strict=True)
+            np.repeat(share * v / max(v.sum(), 1e-300) / c, c)
+            for share, v, c in zip(self._weights, self._votes, counts, strict=True)
         ]
         weight = np.concatenate(weights)
         if np.allclose(weight, weight[0]):

@@ -60,7 +60,7 @@ class Experiment:
         make_train_env: Makes a training environment (or a vector of them), or a list of such callables, which the
             parallel environments take in turn; None takes ``env``.
         make_val_env: The same for evaluation; None takes ``make_train_env``, else ``env``, else the data's own.
-        dataset: Training batches and, optionally, held-out ones; None opens ``train.data`` and the replay.
+        dataset: Training batches and, optionally, held-out ones, beside ``train.data`` and the replay.
         role: ``both`` collects and learns in turn; ``learn`` and ``collect`` do one of the two, in the same folder.
         resume: Go on with the run that is in the folder.
         overwrite: Replace the run that is in the folder.
@@ -158,9 +158,8 @@ class Experiment:
         Returns:
             Sources of training windows, and held-out windows: by default those of ``train.data``, without the replay.
         """
-        if self._dataset is not None:
-            return Data(dataset=self._dataset[0], valid=self._dataset[1])
-        return Data() if self.parts.role == "collect" else find_data(self.config)
+        given, valid = self._dataset or (None, None)
+        return Data((), valid, given) if self.parts.role == "collect" else find_data(self.config, given, valid)
 
     def init_model(self) -> Algo:
         """Build the algorithm, with its networks on ``self.device``.

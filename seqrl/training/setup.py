@@ -24,6 +24,7 @@ from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
+from seqrl.data.mixed_dataset import MixedDataset
 from seqrl.data.statistics import column_stats
 from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
 from seqrl.envs.metrics import Episode
@@ -235,13 +236,16 @@ def open_replay(config: BaseConfig, parts: Parts) -> tuple[Store | None, StoreWr
 
 # ------------------------------------------------------------------------------------ learning, acting
 def build_dataset(config: BaseConfig, parts: Parts) -> TrainingDataset:
-    """Return the training windows: what was given, else of the data and the replay, which may be none."""
-    if parts.data.dataset is not None:
-        return parts.data.dataset
-    sources = list(parts.data.sources)
+    """Return the training windows: of what was given, of the data and of the replay, which may be none."""
+    given, sources = parts.data.dataset, list(parts.data.sources)
+    if given is not None and given.weight is None:
+        return given
     if parts.replay is not None and parts.role != "collect":
         sources.append(replay_source(parts.replay, config.collect.replay))
-    return sequence_dataset(config, sources) if sources else NoData()
+    datasets = [*([] if given is None else [given]), *([sequence_dataset(config, sources)] if sources else [])]
+    if len(datasets) == 2:
+        return MixedDataset(datasets)
+    return datasets[0] if datasets else NoData()
 
 
 def build_learner(

@@ -18,7 +18,7 @@ import seqrl.envs as seqrl_envs
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import DataSection, ReplaySection, SourceSection
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import RELABELERS
+from seqrl.core.registry import RELABELERS, SAMPLERS
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.types import Trajectory
@@ -46,7 +46,7 @@ class Data:
     Attributes:
         sources: Trajectories to draw training windows from.
         valid: Held-out windows, if there are any.
-        dataset: Training windows as a whole, in place of ``sources`` and the replay.
+        dataset: Training windows that were given, beside ``sources`` and the replay.
         summary: Size of the stores, from :func:`summarize`.
     """
 
@@ -62,24 +62,34 @@ class Data:
         return next((d.info for d in known if d and d.info), None)
 
 
-def find_data(config: BaseConfig) -> Data:
-    """Return what ``train.data`` names.
+def find_data(config: BaseConfig, dataset: TrainingDataset | None = None, valid: TrainingDataset | None = None) -> Data:
+    """Return what ``train.data`` names, and a dataset and held-out windows that were given.
 
     Raises:
         ConfigError: If something is missing that the run file asks for.
     """
+    if dataset is not None and (dataset.weight is None or not config.train.data):
+        return Data((), valid, dataset)
     stores = open_data(config)
     if not stores:
         return Data()
     summary = summarize(stores)
     chosen, held_out = split_sources(config, stores)
     check_goals(config, chosen)
-    return Data(chosen, sequence_dataset(config, held_out) if held_out else None, summary=summary)
+    if valid is None and held_out:
+        valid = sequence_dataset(config, held_out)
+    return Data(chosen, valid, dataset, summary)
 
 
 def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceDataset:
-    """Return windows of the sources, as the run file cuts and weighs them."""
+    """Return windows of the sources, as the run file cuts and weighs them.
+
+    Raises:
+        ConfigError: If no sampler has the name in ``train.sample_by``.
+    """
     train = config.train
+    if train.sample_by not in SAMPLERS:
+        raise ConfigError(f"train.sample_by: {SAMPLERS.unknown(train.sample_by)}")
     return SequenceDataset(
         list(sources),
         train.window_steps,

@@ -68,14 +68,15 @@ def _viewer(parts: Parts) -> str:
 def _data(parts: Parts) -> dict[str, str]:
     dataset, valid, known = parts.learner.dataset, parts.learner.valid, parts.data.summary
     if not known:
-        return {} if parts.replay is not None else dataset.describe()
+        return {} if parts.replay is not None and parts.data.dataset is None else dataset.describe()
     facts = {
         "trajectories": f"{dataset.num_trajectories} train, {0 if valid is None else valid.num_trajectories} held out",
         "transitions": format_count(dataset.num_transitions),
         "on disk": format_megabytes(known["megabytes"]) + ", memory-mapped",
         "mean return": f"{known['mean_return']:.4g}",
     }
-    return facts if len(getattr(dataset, "sources", [])) < 2 else {**facts, **dataset.describe()}
+    is_mixed = parts.data.dataset is not None or len(getattr(dataset, "sources", [])) > 1
+    return {**facts, **dataset.describe()} if is_mixed else facts
 
 
 def env_steps_planned(config: BaseConfig, parts: Parts, epoch: int) -> int:

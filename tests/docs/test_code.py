@@ -4,10 +4,14 @@ import json
 import re
 from pathlib import Path
 
+import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
 
+import seqrl
+from seqrl.configs import config_factory
+from seqrl.data import StoreInfo
 from seqrl.scripts import train
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +44,7 @@ PLUGINS = {
         "observation.timestep_encoder.type=multimodal",
         'observation.timestep_encoder.modalities.say={"type": "text", "function": "lengths"}',
     ],
+    "good_returns": [DATA, "train.sample_by=good_returns"],
     "rooms": ["train.data=[]", "env.id=rooms-small", "env.kwargs={}", *ONLINE],
 }
 """What a block registers -> how it is trained with."""
@@ -90,6 +95,24 @@ def test_a_block_that_registers_something_takes_gradient_steps(name, tmp_path, m
     assert json.loads(state.read_text())["num_steps"] == 3
     if name == "csv":
         assert "valid/nll" in Path("runs/run/metrics.csv").read_text()
+
+
+def test_a_dataset_of_ones_own_class_is_trained_on(tmp_path):
+    (code,) = (c for c in blocks(ROOT / "docs/data.md") if "(TrainingDataset)" in c)
+    names = {}
+    exec(compile(code, "data.md", "exec"), names)
+    dataset = names["Waves"]()
+    box = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    dataset.info = StoreInfo(gym.spaces.Dict(obs=box), box)
+    train_section = {"window_steps": 16, "num_epochs": 1, "steps_per_epoch": 3, "device": "cpu"}
+    config = config_factory("bc", {"experiment": {"output_dir": str(tmp_path)}, "train": train_section})
+    experiment = seqrl.Experiment(config, dataset=dataset, verbose=False)
+    experiment.start()
+    assert experiment.learn() is not None
+    assert experiment.num_steps == 3
+    again = [dataset.batch(4, seed=0, path=("train", 0, 0, k)).actions for k in (0, 0, 1)]
+    assert again[0].equal(again[1])
+    assert not again[0].equal(again[2])
 
 
 @pytest.mark.usefixtures("unchecked_shapes", "registries_as_before")

@@ -249,8 +249,9 @@ class TrainSection(Section):
         "none",
         description="Ends of an episode that windows may overhang, so its first or last steps are seen as often.",
     )
-    sample_by: Literal["trajectory", "transition"] = Field(
-        "trajectory", description="Each trajectory has one vote, or each transition has."
+    sample_by: str = Field(
+        "trajectory",
+        description="Votes of each trajectory: 'trajectory' one, 'transition' its length, or a plug-in's sampler.",
     )
     goal_mode: Literal["last"] | None = Field(
         None, description="Goals of observation.goal_keys: 'last' is each episode's end; null takes those of the data."

@@ -70,11 +70,12 @@ def test_windows_repeat_with_the_generator_and_differ_without():
     assert drawn(50, 4, "both", 100, seed=3) != drawn(50, 4, "both", 100, seed=4)
 
 
-@pytest.mark.parametrize("by", ["trajectory", "transition"])
+@pytest.mark.parametrize("by", ["trajectory", "transition", "of a plug-in"])
 def test_trajectories_have_their_votes(by):
     lengths = np.array([1, 10, 100, 5, 84])
     num = 20_000
-    chosen = draw_trajectories(lengths, num, by, np.random.default_rng(0))
+    votes = {"trajectory": np.ones(5, int), "transition": lengths, "of a plug-in": lengths / 7}[by]
+    chosen = draw_trajectories(votes, num, np.random.default_rng(0))
     assert chosen.shape == (num,)
     observed = np.array([(chosen == i).sum() for i in range(5)])
     share = np.full(5, num / 5) if by == "trajectory" else num * lengths / lengths.sum()
