@@ -11,6 +11,7 @@ from seqrl.data.disk_space import check_space
 from seqrl.data.ingest import ingest, located, open_store
 from seqrl.data.readers import choose_reader
 from seqrl.data.readers.robomimic import SUFFIXES
+from seqrl.data.robomimic_rest import carry_rest, keep_rest
 from seqrl.data.store import Store, StoreWriter
 from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
 
@@ -31,7 +32,9 @@ def convert(
     """Write a dataset in another format, and return its number of episodes.
 
     A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store. Episodes of a store keep the
-    names ``demo_<k>`` if all have such, else they are numbered; filters follow. The target appears when it is whole.
+    names ``demo_<k>`` if all have such, else they are numbered; filters follow. What a robomimic file holds beyond that
+    (``states``, ``model_file``, ``action_dict``, attributes) is kept with the store, and written back. The target
+    appears when it is whole.
 
     Args:
         source: A store, or a foreign file or folder.
@@ -45,11 +48,14 @@ def convert(
     """
     is_file = target.suffix in SUFFIXES
     _check_target(source, target, is_file=is_file, overwrite=overwrite)
-    if not is_store(source) and is_file and choose_reader(located(source), format)[0] == "robomimic":
+    is_robomimic = not is_store(source) and choose_reader(located(source), format)[0] == "robomimic"
+    if is_robomimic and is_file:
         raise DataError(f"{source} is a robomimic file already; give a folder to write a store")
     if not is_store(source) and not is_file:
         with new_folder(target) as temporary:
             ingest(source, temporary, options, format=format)
+            if is_robomimic:
+                keep_rest(located(source), temporary)
         return len(Store(target))
     if is_store(source) and (options or {}).get("dones_mean") == "truncated":
         raise DataError(f"{source} is a store, which knows its time limits: dones_mean is for files")
@@ -59,7 +65,7 @@ def convert(
     copies = 2 if is_file and store.info.has_next_obs else 1  # obs and next_obs
     check_space(target.parent, copies * store.num_bytes, str(target))
     if is_file:
-        return write_robomimic(target, store.info, store.trajectories(), store.names)
+        return write_robomimic(target, store.info, store.trajectories(), store.names, kept=store.path)
     _copy(store, target)
     return len(store)
 
@@ -71,6 +77,7 @@ def _copy(store: Store, target: Path) -> None:
     with new_folder(target) as temporary, StoreWriter(temporary, info) as writer:
         for name, trajectory in zip(names, store.trajectories(), strict=True):
             writer.append(trajectory, name)
+        carry_rest(store.path, temporary, dict(zip(store.names, names, strict=True)))
 
 
 def _check_target(source: Path, target: Path, *, is_file: bool, overwrite: bool) -> None:

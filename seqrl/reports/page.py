@@ -1,4 +1,4 @@
-"""``report.html``: what a run did, on one page that needs nothing beside it."""
+"""Pages that need nothing beside them; ``report.html``, what a run did, is one."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Report:
 def write_report(file: Path, report: Report) -> None:
     """Write the page."""
     parts = [
-        f"<h1>{html.escape(report.title)}</h1><p class=sub>{html.escape(report.subtitle)}</p>",
-        _cards(report.facts),
+        head_html(report.title, report.subtitle),
+        cards_html(report.facts),
         "<h2>Curves</h2>",
         curves_html(report.rows),
     ]
@@ -79,15 +79,26 @@ def write_report(file: Path, report: Report) -> None:
         parts.append("<h2>Warnings</h2><ul>" + "".join(f"<li>{html.escape(w)}</li>" for w in report.warnings) + "</ul>")
     config = html.escape(json.dumps(report.config, indent=2))
     parts.append(f"<h2>Config</h2><details><summary>config.json</summary><pre>{config}</pre></details>")
+    write_page(file, report.title, parts, CURVES_STYLE)
+
+
+def write_page(file: Path, title: str, parts: Sequence[str], style: str = "") -> None:
+    """Write a page: a title, parts in HTML, and styles beside those of all pages."""
     page = (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(report.title)}</title>"
-        f"<meta name=viewport content='width=device-width'><style>{_STYLE}{CURVES_STYLE}</style>"
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}{style}</style>"
         f"<body>{''.join(parts)}</body></html>"
     )
     write_atomic(file, page)
 
 
-def _cards(facts: Mapping[str, str]) -> str:
+def head_html(title: str, subtitle: str) -> str:
+    """Return the heading of a page, and the line below it."""
+    return f"<h1>{html.escape(title)}</h1><p class=sub>{html.escape(subtitle)}</p>"
+
+
+def cards_html(facts: Mapping[str, str]) -> str:
+    """Return facts as cards."""
     cards = "".join(
         f"<div class=card><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>"
         for name, value in facts.items()

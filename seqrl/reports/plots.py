@@ -30,6 +30,7 @@ Names = Sequence[str] | Mapping[str, str]
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#9333ea", "#d97706", "#0891b2", "#be185d", "#64748b")
 _MAX_LABEL = 30
 _FEW = 15
+_BINS = 40
 _RC: dict[Any, Any] = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _MARGINS = {"left": 0.12, "right": 0.98, "top": 0.91, "bottom": 0.155}
@@ -121,8 +122,41 @@ def stack_svg(rows: Rows, names: Names, title: str, *, x: Axis = GRADIENT_STEPS)
     return _svg(figure)
 
 
+def histogram_svg(values: np.ndarray, title: str, *, label: str = "", categories: int = 0) -> str:
+    """Return a histogram as SVG text.
+
+    Args:
+        values: ``(N,)`` finite numbers.
+        title: Above it.
+        label: Of the horizontal axis.
+        categories: The values are 0 to this many, exclusive, and each has its bar; 0 for numbers of any kind.
+    """
+    figure, axes = _blank(title)
+    axes.set_axisbelow(True)
+    if categories:
+        axes.bar(np.arange(categories), np.bincount(values.astype(np.int64), minlength=categories), color=COLOURS[0])
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    else:
+        low, high = float(values.min()), float(values.max())
+        axes.hist(values, bins=_BINS, range=(low, high) if high > low else None, color=COLOURS[0])
+    axes.set_xlabel(label)
+    axes.yaxis.set_major_formatter(axis_number)
+    return _svg(figure)
+
+
 def _figure(rows: Rows, title: str, x: Axis) -> tuple[Any, Any]:
     """Return an empty chart whose horizontal range is that of the whole run."""
+    figure, axes = _blank(title)
+    end = range_end(rows, x.key) / x.unit
+    if end > 0:
+        axes.set_xlim(-0.02 * end, 1.02 * end)
+    axes.xaxis.set_major_formatter(axis_number)
+    axes.set_xlabel(x.label)
+    return figure, axes
+
+
+def _blank(title: str) -> tuple[Any, Any]:
+    """Return an empty chart."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -130,11 +164,6 @@ def _figure(rows: Rows, title: str, x: Axis) -> tuple[Any, Any]:
     figure.subplots_adjust(**_MARGINS)
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
-    end = range_end(rows, x.key) / x.unit
-    if end > 0:
-        axes.set_xlim(-0.02 * end, 1.02 * end)
-    axes.xaxis.set_major_formatter(axis_number)
-    axes.set_xlabel(x.label)
     axes.set_title(title.replace("$", r"\$"), fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

@@ -172,6 +172,8 @@ def check_image_keys(store: Store, keys: Sequence[str], where: str) -> None:
         DataError: That names the entries that are no images, and those that are.
     """
     legal = image_keys(store)
+    if not keys:
+        raise DataError(f"{where}: no observation is an image")
     has = f"image-like entries: {', '.join(legal) or 'none'}"
     for key in keys:
         if f"obs/{key}" not in store.schema:
@@ -195,7 +197,7 @@ def draw_stored(
     ``uint8`` images are drawn as they are, floats in [0, 1] as such, and anything else (depth) from the least to the
     largest value of the episode.
     """
-    limits = {key: _limits(trajectory.obs[key]) for key in keys}
+    limits = {key: image_limits(trajectory.obs[key]) for key in keys}
     for t in range(0, 1 if only_first else len(trajectory) + 1, every):
         total = float(np.sum(trajectory.rewards[:t], dtype=np.float64))
         lines = (name, f"step {t}, return {total:.4g}")
@@ -206,7 +208,7 @@ def draw_stored(
         on_picture(side_by_side(tiles))
 
 
-def _limits(images: np.ndarray) -> tuple[float, float] | None:
+def image_limits(images: np.ndarray) -> tuple[float, float] | None:
     """Return what is black and what is white in the images of an episode; None where the dtype says it."""
     if images.dtype in (np.uint8, np.bool_):
         return None

@@ -74,6 +74,20 @@ def suggest(action: argparse.Action, names: Sequence[str]) -> None:
     action.completer = lambda prefix, **_: [n for n in names if n.startswith(prefix)]  # type: ignore[attr-defined]
 
 
+def add_dataset(p: argparse.ArgumentParser, help: str) -> None:
+    """Add the dataset, by position or as ``--dataset``, as robomimic's scripts have it; see :func:`parsed`."""
+    p.add_argument("dataset", nargs="?", default=argparse.SUPPRESS, help=help)
+    p.add_argument("--dataset", default=argparse.SUPPRESS, help="the same, as an option")
+
+
+def parsed(p: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of a command with :func:`add_dataset`; argparse reports a dataset that is missing."""
+    args = p.parse_args(argv)
+    if "dataset" not in args:
+        p.error("the following arguments are required: dataset")
+    return args
+
+
 def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
     p.add_argument("--format", help="reader of data that is no store (default: the first that can read it)")

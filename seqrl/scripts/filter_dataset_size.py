@@ -8,21 +8,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_seed, script
+from seqrl.scripts._script import add_dataset, check_seed, parsed, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl filter-dataset-size", description=__doc__)
-    p.add_argument("dataset", type=Path, help="robomimic HDF5 file, or seqrl store")
-    p.add_argument("--num-episodes", type=int, required=True, help="episodes of the subset; its key is <n>_demos")
+    add_dataset(p, "robomimic HDF5 file, or seqrl store")
+    num = ("--num-episodes", "--num_demos")
+    p.add_argument(*num, type=int, required=True, help="episodes of the subset; its key is <n>_demos")
     p.add_argument(
         "--seed",
         type=int,
         default=0,
         help="decides which episodes; of one seed, smaller subsets are part of larger ones (default %(default)s)",
     )
-    p.add_argument("--filter-key", help="take them from this key; the new one is KEY_<n>_demos")
+    p.add_argument(
+        "--filter-key",
+        "--filter_key",
+        "--input_filter_key",
+        help="take them from this key; the new one is KEY_<n>_demos",
+    )
     p.add_argument("--overwrite", action="store_true", help="replace the key if it exists")
     return p
 
@@ -30,14 +36,15 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Choose, and return the exit code."""
-    args = parser().parse_args(argv)
+    args = parsed(parser(), argv)
     check_seed(args.seed)
     if args.num_episodes < 1:
         raise ConfigError(f"--num-episodes must be at least 1, got {args.num_episodes}")
     from seqrl.data.filters import random_subset, write_filters
 
-    filters = random_subset(args.dataset, args.num_episodes, seed=args.seed, key=args.filter_key)
-    write_filters(args.dataset, filters, overwrite=args.overwrite)
+    path = Path(args.dataset)
+    filters = random_subset(path, args.num_episodes, seed=args.seed, key=args.filter_key)
+    write_filters(path, filters, overwrite=args.overwrite)
     print(f"{args.dataset}: {', '.join(filters)} has {args.num_episodes} episodes")
     return 0
 

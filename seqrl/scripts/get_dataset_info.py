@@ -6,17 +6,21 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
-from seqrl.scripts._script import add_reader_options, script
+from seqrl.scripts._script import add_dataset, add_reader_options, check_output, parsed, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl get-dataset-info", description=__doc__)
-    p.add_argument("--dataset", required=True, help="robomimic file, seqrl store, or what a plug-in's reader reads")
+    add_dataset(p, "robomimic file, seqrl store, or what a plug-in's reader reads")
     add_reader_options(p)
     p.add_argument("--verify", action="store_true", help="compare every trajectory with its checksum")
+    p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
+    p.add_argument("--verbose", action="store_true", help="list every episode with its length and return")
+    p.add_argument("--html", type=Path, metavar="PAGE", help="write a page with histograms, images and episodes")
+    p.add_argument("--overwrite", action="store_true", help="replace the page if it exists")
     p.add_argument("--json", action="store_true", help="print JSON")
     return p
 
@@ -24,45 +28,41 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Describe, and return the exit code."""
-    args = parser().parse_args(argv)
-    import numpy as np
-
+    args = parsed(parser(), argv)
     from seqrl.core.errors import DataError
     from seqrl.core.plugins import load_plugins
+    from seqrl.data.episodes import select_episodes
     from seqrl.data.ingest import open_store
+    from seqrl.rollout.dataset_page import describe_dataset, write_page_of
 
+    check_output(args.html, (".html",), overwrite=args.overwrite)
     load_plugins(args.plugin)
     store = open_store(args.dataset, format=args.format)
     if not len(store):
         raise DataError(f"{args.dataset} holds no trajectory")
     if args.verify and (altered := store.verify()):
         raise DataError(f"{args.dataset}: {len(altered)} altered trajectories\n  " + "\n  ".join(altered[:10]))
-
-    def spread(values: np.ndarray) -> dict[str, float]:
-        return {"min": float(values.min()), "mean": float(values.mean()), "max": float(values.max())}
-
-    info: dict[str, Any] = {
-        "dataset": args.dataset,
-        "environment": store.info.env_id,
-        "environment arguments": store.info.env_kwargs,
-        "trajectories": len(store),
-        "transitions": store.num_transitions,
-        "size (MB)": store.num_bytes / 1e6,
-        "length": spread(store.length),
-        "return": spread(store.total_reward),
-        "observations": {k: f"{d} {list(s)}" for k, (d, s) in store.schema.items() if k.startswith("obs/")},
-        "actions": str(store.info.action_space),
-        "true next observations": store.info.has_next_obs,
-        "filter keys": {k: len(v) for k, v in store.info.filters.items()},
-    }
+    numbers = select_episodes(store, args.filter_key)
+    info = describe_dataset(args.dataset, store, numbers)
+    if args.html is not None:
+        write_page_of(args.html, args.dataset, store, numbers)
+        print(f"wrote {args.html}", file=sys.stderr)
+    if args.verbose:
+        rows = {store.names[n] or f"episode_{n}": n for n in numbers.tolist()}
+        info["episodes"] = {
+            k: {"length": int(store.length[n]), "return": float(store.total_reward[n])} for k, n in rows.items()
+        }
     if args.json:
         print(json.dumps(info, indent=2))
         return 0
+    episodes = info.pop("episodes", {})
     width = max(map(len, info))
     for name, value in info.items():
         text = "  ".join(f"{k}: {v:.6g}" if isinstance(v, float) else f"{k}: {v}" for k, v in value.items()) \
             if isinstance(value, dict) else (f"{value:.4g}" if isinstance(value, float) else str(value))  # fmt: skip
         print(f"{name:<{width}}  {text or '-'}")
+    for name, values in episodes.items():
+        print(f"  {name}: {values['length']} steps, return {values['return']:.6g}")
     return 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError, EnvError
-from seqrl.scripts._script import add_reader_options, check_output, check_seed, json_object, script
+from seqrl.scripts._script import add_dataset, add_reader_options, check_output, check_seed, json_object, parsed, script
 
 UNKNOWN_START = (
     "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
@@ -24,11 +24,14 @@ UNKNOWN_START = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl playback-dataset", description=__doc__)
-    p.add_argument("--dataset", required=True, help="robomimic file, seqrl store, or what a plug-in's reader reads")
+    add_dataset(p, "robomimic file, seqrl store, or what a plug-in's reader reads")
     p.add_argument("--output", "--video_path", type=Path, help="video to write, .gif or .mp4")
     what = p.add_mutually_exclusive_group()
-    what.add_argument("--actions", action="store_true", help="play the actions in the environment (the default)")
-    what.add_argument("--obs", nargs="+", metavar="KEY", help="draw these stored image observations")
+    play = "play the actions in the environment (the default)"
+    what.add_argument("--actions", "--use-actions", action="store_true", help=play)
+    images = ("--obs", "--render_image_names")
+    what.add_argument(*images, nargs="+", metavar="KEY", help="draw these stored image observations")
+    p.add_argument("--use-obs", action="store_true", help="draw stored image observations, all unless --obs names some")
     p.add_argument("--episodes", "--n", type=int, default=5, help="the first n episodes (default %(default)s)")
     p.add_argument("--first", action="store_true", help="only the first frame of every episode")
     p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
@@ -46,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Play, and return the exit code."""
-    args = parser().parse_args(argv)
+    args = parsed(parser(), argv)
     _check(args)
     from seqrl.core.plugins import load_plugins
     from seqrl.data.episodes import select_episodes
@@ -60,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     numbers = [int(n) for n in select_episodes(store, args.filter_key)[: args.episodes]]
     with contextlib.ExitStack() as stack:
         video = None if args.output is None else stack.enter_context(VideoWriter(args.output, args.fps))
-        if args.obs:
+        if args.obs or args.use_obs:
             _draw(args, store, numbers, video)
         else:
             _replay(args, store, numbers, video)
@@ -72,8 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(args: argparse.Namespace) -> None:
     if min(args.episodes, args.every) < 1 or not 0 < args.fps <= 50:
         raise ConfigError("--episodes and --every must be at least 1, --fps in (0, 50]")
-    if args.obs and args.output is None:
+    if (args.obs or args.use_obs) and args.output is None:
         raise ConfigError("--obs needs --output FILE, the video to write")
+    if args.actions and args.use_obs:
+        raise ConfigError("--use-obs draws stored images, --actions plays: give one of them")
     check_seed(args.seed)
     check_output(args.output, (".gif", ".mp4"), overwrite=args.overwrite)
 
@@ -84,12 +89,13 @@ def _name(store: Any, number: int) -> str:
 
 def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
     """Draw stored images."""
-    from seqrl.rollout.playback import check_image_keys, draw_stored
+    from seqrl.rollout.playback import check_image_keys, draw_stored, image_keys
 
-    check_image_keys(store, args.obs, args.dataset)
+    keys = args.obs or image_keys(store)
+    check_image_keys(store, keys, args.dataset)
     for number in numbers:
         trajectory, name = store.trajectory(number), _name(store, number)
-        draw_stored(trajectory, name, args.obs, video.add, every=args.every, only_first=args.first)
+        draw_stored(trajectory, name, keys, video.add, every=args.every, only_first=args.first)
 
 
 def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:

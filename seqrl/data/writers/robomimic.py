@@ -15,13 +15,19 @@ import numpy as np
 from seqrl.core.files import new_file
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
+from seqrl.data.robomimic_rest import write_rest
 from seqrl.data.store import StoreInfo
 
 CHUNK_BYTES = 2**18
 
 
 def write_robomimic(
-    path: Path, info: StoreInfo, trajectories: Iterable[Trajectory], names: Sequence[str] | None = None
+    path: Path,
+    info: StoreInfo,
+    trajectories: Iterable[Trajectory],
+    names: Sequence[str] | None = None,
+    *,
+    kept: Path | None = None,
 ) -> int:
     """Write trajectories as ``data/demo_<k>`` and return their number.
 
@@ -35,16 +41,20 @@ def write_robomimic(
         trajectories: What to write.
         names: Of the trajectories, by which the filters name them; None is ``demo_0``, ``demo_1``, ... Names that
             robomimic cannot read are replaced by these, in the filters too.
+        kept: Folder of a store that may keep what another robomimic file held, which is written too.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new_names = None if names is None else episode_names(names)
     filters = info.filters
     if names is not None and new_names is not None:
         filters = renamed_filters(filters, names, new_names)
-    with new_file(path) as temporary, h5py.File(temporary, "w", libver=("v110", "v110")) as file:
-        count = _write(file, info, trajectories, new_names)
-        for key, chosen in filters.items():
-            _put(file, f"mask/{key}", np.array([name.encode() for name in chosen], "S"))
+    with new_file(path) as temporary:
+        with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
+            count = _write(file, info, trajectories, new_names)
+            for key, chosen in filters.items():
+                _put(file, f"mask/{key}", np.array([name.encode() for name in chosen], "S"))
+        if kept is not None and names is not None and new_names is not None:
+            write_rest(kept, temporary, info, names, new_names)
     return count
 
 

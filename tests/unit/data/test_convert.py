@@ -1,5 +1,6 @@
 """A dataset that is converted there and back is the same, and its size is known before it is read."""
 
+import json
 import logging
 import os
 import shutil
@@ -11,13 +12,14 @@ import pytest
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
+from seqrl.core.strict_json import sealed, unsealed
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.data.convert import convert
 from seqrl.data.disk_space import LOG_LINE_BYTES
 from seqrl.data.ingest import cache_folder, open_store
 from seqrl.data.readers.robomimic import predicted_size
-from tests.unit.data.test_hdf5 import fill_demo
+from tests.unit.data.test_hdf5 import STEPS, fill_demo
 
 FIELDS = ("actions", "rewards", "terminated", "truncated", "prev_action", "action_mask")
 
@@ -228,3 +230,70 @@ def test_the_size_is_told_before_the_file_is_read(tmp_path, monkeypatch):
 def test_the_size_of_a_damaged_file_is_left_to_its_reader(tmp_path):
     (tmp_path / "a.hdf5").write_bytes(b"hello")
     assert predicted_size(tmp_path / "a.hdf5") is None
+
+
+# ------------------------------------------------------------------------------ what only robomimic has
+def everything(path):
+    """Return path -> content of every dataset, and (path, name) -> value of every attribute."""
+    found = {}
+    with h5py.File(path) as file:
+
+        def visit(name, item):
+            if isinstance(item, h5py.Dataset):
+                found[name] = item[()]
+            for key, value in item.attrs.items():
+                found[name, key] = value
+
+        visit("", file)
+        file.visititems(visit)
+    return found
+
+
+def robosuite_file(path):
+    """Write a file as robomimic's own tools leave it after demonstrations in robosuite."""
+    args = {"env_name": "Lift", "type": 1, "env_version": "1.4.1", "env_kwargs": {"robots": ["Panda"], "horizon": 400}}
+    with h5py.File(path, "w") as file:
+        file.attrs["made_on"] = "a day"
+        file.create_group("meta")["calibration"] = np.eye(3)
+        data = file.create_group("data")
+        data.attrs.update(
+            {"env_args": json.dumps(args, indent=4), "total": 3 * STEPS, "date": "2026", "scale": np.float32(2)}
+        )
+        for k in range(3):
+            demo = data.create_group(f"demo_{k}")
+            steps = len(fill_demo(demo, k)) - 1
+            demo.attrs.update({"num_samples": steps, "model_file": f"<mujoco {k}/>", "marks": np.arange(k + 1)})
+            demo["states"] = np.random.default_rng(k).random((steps, 7))
+            demo["action_dict/abs_pos"] = np.random.default_rng(k).random((steps, 3)).astype(np.float32)
+            demo.create_dataset("action_dict/gripper", data=np.ones((steps, 1)), compression="gzip")
+        file["mask/train"] = np.array([b"demo_0", b"demo_2"])
+        file["mask/valid"] = np.array([b"demo_1"])
+        data["demo_1/elsewhere"] = h5py.ExternalLink("/etc/other.hdf5", "secret")
+
+
+@pytest.mark.parametrize("copies", [0, 1])
+def test_a_robomimic_file_is_whole_after_there_and_back(tmp_path, copies):
+    source, store, back = tmp_path / "lift.hdf5", tmp_path / "store", tmp_path / "back.hdf5"
+    robosuite_file(source)
+    convert(source, store)
+    for k in range(copies):
+        convert(store, tmp_path / f"copy{k}")
+        store = tmp_path / f"copy{k}"
+    convert(store, back)
+    before, after = everything(source), everything(back)
+    assert len([k for k in before if "states" in k or "action_dict" in k or "model_file" in k]) == 12
+    for key, value in before.items():
+        wanted = value.astype(np.float32) if "rewards" in key else value
+        assert np.array_equal(np.asarray(after[key]), np.asarray(wanted)), key
+    assert not [k for k in after if "elsewhere" in k]
+
+
+def test_the_environment_of_a_store_that_was_changed_is_written(tmp_path):
+    source, store, back = tmp_path / "lift.hdf5", tmp_path / "store", tmp_path / "back.hdf5"
+    robosuite_file(source)
+    convert(source, store)
+    values = unsealed(json.loads((store / "store.json").read_text()))
+    (store / "store.json").write_text(json.dumps(sealed({**values, "env_id": "Stack-v0"})))
+    convert(store, back)
+    assert json.loads(everything(back)["data", "env_args"])["env_name"] == "Stack-v0"
+    assert "data/demo_0/states" in everything(back)

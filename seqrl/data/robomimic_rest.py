@@ -1,0 +1,110 @@
+"""What a robomimic file holds that a store has no place for: kept beside a converted store, and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import h5py
+
+from seqrl.core.errors import DataError
+from seqrl.core.strict_json import parse_json
+from seqrl.data.readers.robomimic import as_text, naming
+from seqrl.data.store import StoreInfo
+
+FILE = "robomimic_rest.hdf5"
+"""In the folder of a store: states, models, action dictionaries, attributes."""
+
+_READ = {
+    "": ("data", "mask"),
+    "data": ("observation_space", "action_space", "spaces_are_known", "total"),
+    "demo": (
+        "obs", "next_obs", "actions", "rewards", "dones", "truncated", "goal", "action_mask", "prev_action",
+        "prev_reward", "start_step", "env_name", "num_samples",
+    ),
+}  # fmt: skip
+"""Level -> names of datasets, groups and attributes that the reader reads, and the writer writes."""
+
+
+def keep_rest(source: Path, folder: Path) -> None:
+    """Write what a robomimic file holds beyond what the reader reads into the folder of its store.
+
+    Raises:
+        DataError: If the file is damaged there.
+    """
+    with naming(source), h5py.File(source, "r") as file, h5py.File(folder / FILE, "w") as rest:
+        _copy(file, rest, _READ[""])
+        _copy(file["data"], rest.create_group("data"), _READ["data"])
+        for name, demo in file["data"].items():
+            _copy(demo, rest.create_group(f"data/{name}"), _READ["demo"])
+
+
+def carry_rest(source: Path, folder: Path, names: Mapping[str, str]) -> None:
+    """Write what the folder of a store keeps into that of a copy of it.
+
+    Args:
+        source: Folder of the store.
+        folder: Of the copy.
+        names: Old name of each episode -> its new one.
+    """
+    if (source / FILE).is_file():
+        with naming(source / FILE), h5py.File(folder / FILE, "w") as rest:
+            _merge(source / FILE, rest, names)
+
+
+def write_rest(folder: Path, file: Path, info: StoreInfo, old: Sequence[str], new: Sequence[str]) -> None:
+    """Add what the folder of a store keeps to the robomimic file that was made of it; nothing in it is replaced.
+
+    Only ``env_args`` are: by the old ones, if these are still those of the store.
+
+    Args:
+        folder: Of the store.
+        file: That was written.
+        info: Of the store.
+        old: Names of its episodes.
+        new: Their names in the file.
+    """
+    if not (folder / FILE).is_file():
+        return
+    with naming(folder / FILE), h5py.File(file, "r+") as target:
+        _merge(folder / FILE, target, dict(zip(old, new, strict=True)))
+        with h5py.File(folder / FILE, "r") as rest:
+            if "env_args" in rest["data"].attrs and _names_same(rest["data"].attrs["env_args"], info):
+                _copy_attribute(rest["data"], target["data"], "env_args")
+
+
+def _names_same(env_args: object, info: StoreInfo) -> bool:
+    """Tell whether a file's attribute names the environment of a store."""
+    found = parse_json(as_text(env_args))
+    return isinstance(found, dict) and (found.get("env_name"), found.get("env_kwargs") or {}) == (
+        info.env_id,
+        info.env_kwargs,
+    )
+
+
+def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:
+    with h5py.File(path, "r") as rest:
+        _copy(rest, target, ("data",))
+        data = target.require_group("data")
+        _copy(rest["data"], data, tuple(rest["data"]))
+        for old, new in names.items():
+            if old in rest["data"]:
+                _copy(rest["data"][old], data.require_group(new), ())
+
+
+def _copy(source: h5py.Group, target: h5py.Group, but: Sequence[str]) -> None:
+    """Copy the entries and attributes of a group that the target lacks; links that lead elsewhere are left out."""
+    if not isinstance(source, h5py.Group):
+        raise DataError(f"{source.name} is a dataset, not a group")
+    episodes = set(source) if source.name == "/data" else set()  # each by itself
+    for name in source:
+        is_here = isinstance(source.get(name, getlink=True), h5py.HardLink)
+        if name not in but and name not in episodes and name not in target and is_here:
+            source.copy(name, target)
+    for name in source.attrs:
+        if name not in but and name not in target.attrs:
+            _copy_attribute(source, target, name)
+
+
+def _copy_attribute(source: h5py.Group, target: h5py.Group, name: str) -> None:
+    target.attrs.create(name, source.attrs[name], dtype=source.attrs.get_id(name).dtype)

@@ -1,0 +1,141 @@
+"""Dataset commands with robomimic's options, and the page about a dataset."""
+
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import h5py
+import numpy as np
+import pytest
+from gymnasium import spaces
+from PIL import Image
+
+from seqrl.core.spaces import space_to_json
+from seqrl.scripts import filter_dataset_size, get_dataset_info, playback_dataset, split_train_val
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A robomimic file of five episodes with an image."""
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    path, rng = tmp_path / "pick.hdf5", np.random.default_rng(0)
+    with h5py.File(path, "w") as f:
+        for k in range(5):
+            demo, steps = f.create_group(f"data/demo_{k}"), 4 + k
+            demo["obs/camera"] = rng.integers(0, 256, (steps, 8, 6, 3), dtype=np.uint8)
+            demo["obs/pos"] = rng.random((steps, 2)).astype(np.float32)
+            demo["actions"] = rng.uniform(-1, 1, (steps, 3)).astype(np.float32)
+            demo["rewards"] = np.full(steps, k, np.float32)
+            demo["dones"] = np.arange(steps) == steps - 1
+        f["mask/good"] = np.array([b"demo_1", b"demo_3"])
+    return path
+
+
+def masks(path):
+    with h5py.File(path) as f:
+        return {k: sorted(n.decode() for n in v[()]) for k, v in f["mask"].items()}
+
+
+def test_robomimics_split_and_subset(file):
+    assert split_train_val.main(["--dataset", str(file), "--ratio", "0.4"]) == 0
+    assert len(masks(file)["valid"]) == 2
+    assert filter_dataset_size.main(["--dataset", str(file), "--num_demos", "1", "--input_filter_key", "good"]) == 0
+    assert set(masks(file)["good_1_demos"]) < set(masks(file)["good"])
+    assert split_train_val.main([str(file), "--filter_key", "good", "--ratio", "0.5"]) == 0
+    assert sorted(masks(file)["good_train"] + masks(file)["good_valid"]) == ["demo_1", "demo_3"]
+
+
+@pytest.mark.parametrize("command", [split_train_val, get_dataset_info, playback_dataset])
+def test_the_dataset_is_asked_for(command, capsys):
+    with pytest.raises(SystemExit) as error:
+        command.main([])
+    assert error.value.code == 2
+    assert "required: dataset" in capsys.readouterr().err
+
+
+def test_info_of_a_filter_lists_its_episodes(file, capsys):
+    assert get_dataset_info.main(["--dataset", str(file), "--filter_key", "good", "--verbose"]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"(demo_\d): (\d+) steps, return (\S+)", out) == [("demo_1", "5", "5"), ("demo_3", "7", "21")]
+    assert re.search(r"trajectories +2\n", out)
+    assert get_dataset_info.main([str(file), "--filter-key", "good", "--json"]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["transitions"] == 12
+    assert info["return"] == {"min": 5, "mean": 13, "max": 21}
+
+
+def test_stored_images_with_robomimics_options(file, tmp_path):
+    for name, options in {"all.gif": ["--use-obs"], "one.gif": ["--render_image_names", "camera"]}.items():
+        assert playback_dataset.main(["--dataset", str(file), "--video_path", str(tmp_path / name), *options]) == 0
+    assert (tmp_path / "all.gif").read_bytes() == (tmp_path / "one.gif").read_bytes()
+    video = ["--video_path", str(tmp_path / "x.gif")]
+    assert playback_dataset.main(["--dataset", str(file), *video, "--use-obs", "--use-actions"]) == 2
+    with h5py.File(file, "r+") as f:
+        for demo in f["data"].values():
+            del demo["obs/camera"]
+    assert playback_dataset.main(["--dataset", str(file), *video, "--use-obs"]) == 2
+
+
+class Page(HTMLParser):
+    """Tables and images of a page; what is open at its end."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.images, self.cells = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.cells = self.rows[-1]
+        if tag == "img":
+            self.images.append(dict(attrs)["src"])
+
+    def handle_data(self, data):
+        if self.cells is not None:
+            self.cells[-1] += data
+
+    def handle_endtag(self, tag):
+        if tag in ("tr", "table"):
+            self.cells = None
+
+
+def test_the_page_of_a_dataset(file, tmp_path):
+    html = tmp_path / "pages" / "pick.html"
+    assert get_dataset_info.main([str(file), "--html", str(html)]) == 0
+    text = html.read_text()
+    page = Page(text)
+    assert not re.search(r"(?:src|href)=.https?:", text), "the page needs nothing beside it"
+    assert ["demo_3", "7", "21", "termination", "good"] in page.rows
+    assert next(row for row in page.rows if row[0] == "pos")[1] == "float32 [2]"
+    assert text.count("<svg") == 2 + 3, "returns, lengths, three components of the action"
+    assert len(page.images) == 5
+    strip = Image.open(io.BytesIO(base64.b64decode(page.images[0].split(",")[1])))
+    assert strip.size == (5 * (72 + 2), 96), "all five inputs of the first episode"
+    assert get_dataset_info.main([str(file), "--html", str(html)]) == 2, "a page is replaced only when asked"
+    assert get_dataset_info.main([str(file), "--html", str(html), "--overwrite", "--filter_key", "good"]) == 0
+    assert "demo_0" not in html.read_text()
+
+
+@pytest.mark.parametrize(
+    ("actions", "charts"),
+    [
+        (np.arange(6) % 3, 1),
+        (np.stack([np.arange(6) % 3, np.arange(6) % 2], 1), 2),
+        (np.random.default_rng(0).random((6, 40)), 32),
+    ],
+    ids=["discrete", "multi_discrete", "many"],
+)
+def test_actions_of_any_kind_are_drawn(tmp_path, monkeypatch, actions, charts):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    with h5py.File(tmp_path / "d.hdf5", "w") as f:
+        demo = f.create_group("data/demo_0")
+        demo["obs/x"], demo["actions"] = np.zeros((6, 1), np.float32), actions
+        if charts == 2:
+            f["data"].attrs["action_space"] = json.dumps(space_to_json(spaces.MultiDiscrete([3, 2])))
+    assert get_dataset_info.main([str(tmp_path / "d.hdf5"), "--html", str(tmp_path / "d.html")]) == 0
+    assert (tmp_path / "d.html").read_text().count("<svg") == 2 + charts
