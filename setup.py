@@ -23,6 +23,8 @@ EXTRAS = {
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
     "tensorboard": ["tensorboard>=2.17"],
     "wandb": ["wandb>=0.19"],
+    "minari": ["pyarrow>=17"],
+    "lerobot": ["pyarrow>=17", "av>=13"],
     "video": ["imageio-ffmpeg>=0.5"],
     "completion": ["argcomplete>=3.2"],
     "onnx": ["onnx>=1.16", "onnxscript>=0.1", "onnxruntime>=1.18"],
@@ -38,6 +40,7 @@ EXTRAS["test"] = [
     *EXTRAS["onnx"],
     *EXTRAS["tensorboard"],
     *EXTRAS["completion"],
+    *EXTRAS["lerobot"],
     "nbclient>=0.10",
     "ipykernel>=6.29",
 ]

@@ -1,9 +1,11 @@
-"""From foreign files to stores, and from a store to a robomimic file, with nothing lost."""
+"""From foreign files to stores, and from a store to a robomimic file, with nothing lost, or to a dataset of Minari."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
@@ -13,7 +15,10 @@ from seqrl.data.readers import choose_reader
 from seqrl.data.readers.robomimic import SUFFIXES
 from seqrl.data.robomimic_rest import carry_rest, keep_rest
 from seqrl.data.store import Store, StoreWriter
+from seqrl.data.writers.minari import minari_folder, write_minari
 from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
+
+logger = logging.getLogger(__name__)
 
 
 def is_store(path: Path) -> bool:
@@ -28,25 +33,31 @@ def convert(
     overwrite: bool = False,
     options: dict[str, str] | None = None,
     format: str | None = None,
+    to: Literal["robomimic", "store", "minari"] | None = None,
 ) -> int:
     """Write a dataset in another format, and return its number of episodes.
 
-    A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store. Episodes of a store keep the
-    names ``demo_<k>`` if all have such, else they are numbered; filters follow. What a robomimic file holds beyond that
-    (``states``, ``model_file``, ``action_dict``, attributes) is kept with the store, and written back. The target
-    appears when it is whole.
+    A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store, unless ``to`` says otherwise.
+    Episodes of a store keep the names ``demo_<k>`` if all have such, else they are numbered; filters follow. What a
+    robomimic file holds beyond that (``states``, ``model_file``, ``action_dict``, attributes) is kept with the store,
+    and written back. The target appears when it is whole.
 
     Args:
         source: A store, or a foreign file or folder.
-        target: File, or folder, to write.
+        target: File, or folder, to write; of Minari also an id (:func:`~seqrl.data.writers.minari.minari_folder`).
         overwrite: Replace a target that exists.
         options: Of the reader.
         format: Name of the reader; None asks the readers.
+        to: Format of the target; None goes by its name.
 
     Raises:
         DataError: If the source cannot be read, the target is there or would not fit, or is not of another format.
     """
+    if to == "minari":
+        return _to_minari(source, target, overwrite=overwrite, options=options, format=format)
     is_file = target.suffix in SUFFIXES
+    if to is not None and is_file != (to == "robomimic"):
+        raise DataError(f"{target}: a robomimic file ends in {' or '.join(SUFFIXES)}, a store does not")
     _check_target(source, target, is_file=is_file, overwrite=overwrite)
     is_robomimic = not is_store(source) and choose_reader(located(source), format)[0] == "robomimic"
     if is_robomimic and is_file:
@@ -68,6 +79,24 @@ def convert(
         return write_robomimic(target, store.info, store.trajectories(), store.names, kept=store.path)
     _copy(store, target)
     return len(store)
+
+
+def _to_minari(
+    source: Path, target: Path, *, overwrite: bool, options: dict[str, str] | None, format: str | None
+) -> int:
+    folder, name = minari_folder(target)
+    if folder.exists() and not (overwrite and (folder / "data" / "metadata.json").is_file()):
+        raise DataError(
+            f"{folder} exists" + ("; pass --overwrite to replace it" if not overwrite else ", and is no dataset")
+        )
+    store = open_store(str(source), options, format=format)
+    if not len(store):
+        raise DataError(f"{source} holds no trajectory")
+    if not store.info.has_next_obs:
+        logger.warning("%s lacks the last observations, which Minari has a place for: each is repeated", source)
+    check_space(folder.parent, store.num_bytes, str(folder))
+    with new_folder(folder) as temporary:
+        return write_minari(temporary, name, store.info, store.trajectories())
 
 
 def _copy(store: Store, target: Path) -> None:

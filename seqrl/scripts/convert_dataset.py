@@ -1,4 +1,4 @@
-"""Convert data of any format to a seqrl store; or data of any other format to a robomimic file."""
+"""Convert data of any format to a seqrl store, a robomimic file, or a dataset of Minari."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", type=Path, help="file, folder, store, or id in Minari's local store")
     p.add_argument("target", type=Path, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
     p.add_argument(
+        "--to",
+        choices=("robomimic", "store", "minari"),
+        help="format of the target (default: by its name); of minari, it is an id such as robot/lift-v0, or a path",
+    )
+    p.add_argument(
         "--dones-mean",
         choices=("terminated", "truncated"),
         default="terminated",
@@ -30,13 +35,18 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert, and return the exit code."""
     args = parser().parse_args(argv)
+    import seqrl.envs  # noqa: F401  (registers the built-in environments, whose description Minari stores)
     from seqrl.core.plugins import load_plugins
     from seqrl.data.convert import convert
+    from seqrl.data.writers.minari import minari_folder
 
     load_plugins(args.plugin)
     options = {"dones_mean": args.dones_mean}
-    number = convert(args.source, args.target, overwrite=args.overwrite, options=options, format=args.format)
-    print(f"wrote {number} episodes to {args.target}")
+    number = convert(
+        args.source, args.target, overwrite=args.overwrite, options=options, format=args.format, to=args.to
+    )
+    target = args.target if args.to != "minari" else minari_folder(args.target)[0]
+    print(f"wrote {number} episodes to {target}")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Minari's datasets in HDF5 (Farama): a folder with ``data/main_data.hdf5`` and ``data/metadata.json``."""
+"""Minari's datasets (Farama): a folder ``data`` with ``metadata.json``, and HDF5, Arrow or Parquet files."""
 
 from __future__ import annotations
 
-import io
+import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import h5py
 import numpy as np
 from gymnasium import spaces
-from PIL import Image
 
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import flatten_obs
 from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
+from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order
 from seqrl.data.store import StoreInfo
@@ -26,6 +26,7 @@ from seqrl.data.store import StoreInfo
 DATA, METADATA = "main_data.hdf5", "metadata.json"
 _EPISODE, _INDEX = "episode_", "_index_"
 _MOST_DEPTH = 16
+_PER_STEP = ("rewards", "terminations", "truncations")
 
 
 def local_dataset(name: str) -> Path | None:
@@ -61,7 +62,7 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """Open a dataset of Minari; one episode is read at a time.
 
     Raises:
-        DataError: If it is damaged, in Minari's Arrow format, or of spaces that seqrl does not know.
+        DataError: If it is damaged, of spaces that seqrl does not know, or needs a package that is not installed.
     """
     with ExitStack() as stack:
         with naming(path, "Minari dataset"):
@@ -69,17 +70,20 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
             if folder is None:
                 raise DataError(f"{path} has no {METADATA}")
             metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
-            if metadata.get("data_format", "hdf5") != "hdf5" or not (folder / DATA).is_file():
-                raise DataError(
-                    f"{path} is in Minari's format {metadata.get('data_format')!r}; only hdf5 is read: write it with "
-                    "data_format='hdf5'"
-                )
             info, space = _info(metadata, path)
-            file = stack.enter_context(h5py.File(folder / DATA, "r"))
-            names = sorted((name for name in file if name.startswith(_EPISODE)), key=natural_order)
+            format = metadata.get("data_format", "hdf5")
+            if format == "hdf5":
+                file = stack.enter_context(h5py.File(folder / DATA, "r"))
+                names = sorted((name for name in file if name.startswith(_EPISODE)), key=natural_order)
+                read = functools.partial(_hdf5_episode, file, space, info.action_space)
+            elif format in ("arrow", "parquet"):
+                names = sorted((f.name for f in folder.iterdir() if f.is_dir() and f.name.isdecimal()), key=int)
+                read = functools.partial(_arrow_episode, folder, format, space, info.action_space)
+            else:
+                raise DataError(f"{path}: Minari's format {format!r} is not known, only hdf5, arrow and parquet")
             if not names:
                 raise DataError(f"{path} holds no episode")
-        yield info, _trajectories(file, names, space, info, path)
+        yield info, _trajectories(names, read, info, path)
 
 
 def _info(metadata: dict[str, Any], path: Path) -> tuple[StoreInfo, spaces.Space[Any]]:
@@ -98,22 +102,61 @@ def _info(metadata: dict[str, Any], path: Path) -> tuple[StoreInfo, spaces.Space
 
 
 def _trajectories(
-    file: h5py.File, names: list[str], space: spaces.Space[Any], info: StoreInfo, path: Path
+    names: list[str], read: Callable[[str], dict[str, Any]], info: StoreInfo, path: Path
 ) -> NamedTrajectories:
     for name in names:
         with naming(path, "Minari dataset"):
-            episode = file[name]
-            seen = flatten_obs(info.observation_space, _values(space, episode["observations"], 0))
-            terminated, truncated = (_array(episode[key]).astype(bool) for key in ("terminations", "truncations"))
+            episode = read(name)
+            terminated, truncated = (episode[key].astype(bool) for key in ("terminations", "truncations"))
             trajectory = Trajectory(
-                obs=seen,
-                actions=_values(info.action_space, episode["actions"], 0),
-                rewards=_array(episode["rewards"]).astype(np.float32),
+                obs=flatten_obs(info.observation_space, episode["observations"]),
+                actions=episode["actions"],
+                rewards=episode["rewards"].astype(np.float32),
                 terminated=terminated,
                 truncated=truncated & ~terminated,
                 env_name=str(info.env_id or ""),
             ).check()
-        yield name, trajectory
+        yield name if name.startswith(_EPISODE) else f"{_EPISODE}{name}", trajectory
+
+
+def _hdf5_episode(
+    file: h5py.File, space: spaces.Space[Any], action_space: spaces.Space[Any], name: str
+) -> dict[str, Any]:
+    """Return name -> values of an episode, nested as the spaces are."""
+    episode = file[name]
+    seen, actions = (_values(s, episode[k], 0) for s, k in ((space, "observations"), (action_space, "actions")))
+    return {"observations": seen, "actions": actions, **{key: _array(episode[key]) for key in _PER_STEP}}
+
+
+def _arrow_episode(
+    folder: Path, format: str, space: spaces.Space[Any], action_space: spaces.Space[Any], name: str
+) -> dict[str, Any]:
+    """Return the same; in Arrow, what belongs to a step has one row more, which says nothing."""
+    pyarrow = pyarrow_for(folder, "minari")
+    files = sorted(str(file) for file in (folder / name).glob(f"*.{format}"))
+    table = pyarrow.dataset.dataset(files, format=format).to_table().combine_chunks()
+    table.validate(full=True)
+    columns = {key: table.column(key).combine_chunks() for key in ("observations", "actions", *_PER_STEP)}
+    seen = _column_values(space, columns["observations"])
+    actions = _column_values(action_space, columns["actions"][:-1])
+    steps = {key: numbers_of(columns[key][:-1], ()) for key in _PER_STEP}
+    return {"observations": seen, "actions": actions, **steps}
+
+
+def _column_values(space: spaces.Space[Any], column: Any) -> Any:
+    """Return the values of a space in an Arrow array, nested as the space is."""
+    if isinstance(space, spaces.Dict):
+        return {name: _column_values(sub, column.field(name)) for name, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_column_values(sub, column.field(str(i))) for i, sub in enumerate(space.spaces))
+    if isinstance(space, spaces.Text):
+        return encode_text([str(text) for text in column.to_pylist()])
+    shape = space.shape or ()
+    is_image = str(column.type) in ("binary", "large_binary")
+    values = images_of(column.to_pylist(), shape) if is_image else numbers_of(column, shape)
+    with suppress(TypeError):
+        values = values.astype(space.dtype, casting="same_kind", copy=False)
+    return values
 
 
 def _space(found: Any, depth: int) -> spaces.Space[Any]:
@@ -133,7 +176,9 @@ def _space(found: Any, depth: int) -> spaces.Space[Any]:
     if kind == "Discrete":
         return spaces.Discrete(int(found["n"]), start=int(found.get("start", 0)))
     if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(np.asarray(found["nvec"]))
+        return spaces.MultiDiscrete(
+            np.asarray(found["nvec"]), start=np.asarray(found["start"]) if "start" in found else None
+        )
     if kind == "MultiBinary":
         return spaces.MultiBinary(found["n"])
     if kind == "Text":
@@ -149,9 +194,10 @@ def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
         return tuple(_values(sub, item[f"{_INDEX}{i}"], depth + 1) for i, sub in enumerate(space.spaces))
     if isinstance(space, spaces.Text):
         return encode_text([as_text(value) for value in _array(item, "SUO")])
-    if h5py.check_vlen_dtype(item.dtype) is not None:  # JPEG
-        values = np.stack([np.asarray(Image.open(io.BytesIO(bytes(row)))) for row in _array(item, "O")])
-        values = values.reshape(len(values), *(space.shape or ()))
+    shape = space.shape or ()
+    is_jpeg = len(shape) == 3 and item.dtype == np.uint8 and item.ndim == 2  # all files of one length
+    if is_jpeg or h5py.check_vlen_dtype(item.dtype) is not None:
+        values = images_of([bytes(row) for row in _array(item, "uO")], shape)
     else:
         values = _array(item)
     if values.shape[1:] != space.shape:

@@ -1,7 +1,10 @@
 """Data of Minari, D4RL and AMAGO: the episodes that were written, or a clear error."""
 
 import io
+import json
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -11,9 +14,11 @@ from gymnasium import spaces
 from PIL import Image
 
 from seqrl.core.errors import DataError
-from seqrl.data import convert
+from seqrl.core.types import Trajectory
+from seqrl.data import StoreInfo, StoreWriter, convert
 from seqrl.data.ingest import open_store
 from seqrl.data.readers import READERS
+from seqrl.scripts import convert_dataset
 
 WRITTEN = Path(__file__).parents[2] / "data" / "minari"
 
@@ -188,20 +193,40 @@ def test_what_is_wrong_with_d4rl_is_told(tmp_path, data, message):
         open_store(written(tmp_path / "d.hdf5", steps() | data))
 
 
-def test_minari_in_arrow_is_refused(tmp_path):
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+def test_arrow_and_parquet_of_minari_are_as_hdf5(format):
+    store, twin = (open_store(str(WRITTEN / f"mixed-{name}-v0")) for name in (format, "hdf5"))
+    assert store.schema == twin.schema
+    assert set(store.schema) >= {"obs/camera", "obs/pair/0", "obs/pair/1", "obs/mission", "obs/bits", "obs/matrix"}
+    assert store.names == ["episode_0", "episode_1"]
+    for a, b in zip(store.trajectories(), twin.trajectories(), strict=True):
+        assert all(np.array_equal(a.obs[k], b.obs[k]) for k in a.obs)
+        for key in ("actions", "rewards", "terminated", "truncated"):
+            assert np.array_equal(getattr(a, key), getattr(b, key))
+    assert [len(t) for t in store.trajectories()] == [3, 4]
+    assert [bool(t.terminated[-1]) for t in store.trajectories()] == [True, False]
+
+
+def test_an_unknown_format_of_minari_and_a_missing_package(tmp_path, monkeypatch):
     shutil.copytree(WRITTEN / "cart-v0", tmp_path / "a-v0")
     file = tmp_path / "a-v0/data/metadata.json"
-    file.write_text(file.read_text().replace('"hdf5"', '"arrow"'))
-    with pytest.raises(DataError, match="Minari's format 'arrow'; only hdf5 is read"):
+    file.write_text(file.read_text().replace('"hdf5"', '"zarr"'))
+    with pytest.raises(DataError, match="Minari's format 'zarr' is not known, only hdf5, arrow and parquet"):
         open_store(str(tmp_path / "a-v0"))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"pip install 'seqrl\[minari\]'"):
+        open_store(str(WRITTEN / "mixed-arrow-v0"))
 
 
-@pytest.mark.parametrize("kind", ["minari", "d4rl", "amago"])
+@pytest.mark.parametrize("kind", ["minari", "arrow", "parquet", "d4rl", "amago"])
 def test_a_file_that_is_cut_is_an_error(tmp_path, kind):
     """At 40 places each: the reader says no, or reading is a DataError; never another exception, never fewer steps."""
     if kind == "minari":
         shutil.copytree(WRITTEN / "cart-v0", tmp_path / "x")
         file, path = tmp_path / "x/data/main_data.hdf5", tmp_path / "x"
+    elif kind in ("arrow", "parquet"):
+        shutil.copytree(WRITTEN / f"mixed-{kind}-v0", tmp_path / "x")
+        file, path = tmp_path / f"x/data/1/part-0.{kind}", tmp_path / "x"
     elif kind == "d4rl":
         file = path = Path(written(tmp_path / "x.hdf5", steps()))
     else:
@@ -251,3 +276,60 @@ def test_there_and_back_as_robomimic(tmp_path):
             np.testing.assert_array_equal(getattr(a, key), getattr(b, key))
         np.testing.assert_array_equal(a.obs["obs"], b.obs["obs"])
     assert back.info.env_id == "CartPole-v1"
+
+
+# ---------------------------------------------------------------------------------------------- writing Minari
+@pytest.mark.parametrize("name", ["cart-v0", "nested-v0", "mixed-hdf5-v0"])
+def test_a_dataset_of_minari_written_again_is_the_same(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "local"))
+    assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari"]) == 0
+    assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari"]) == 2, "it is there"
+    assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari", "--overwrite"]) == 0
+    metadata = json.loads((tmp_path / "local/mine/again-v3/data/metadata.json").read_text())
+    before = json.loads((WRITTEN / name / "data/metadata.json").read_text())
+    for key in ("total_episodes", "total_steps", "action_space", "env_spec"):
+        assert json.loads(str(metadata.get(key, 0))) == json.loads(str(before.get(key, 0)))
+    assert metadata["dataset_id"] == "mine/again-v3"
+    a, b = open_store(str(WRITTEN / name)), open_store("mine/again-v3")
+    assert replace(a.info, source="") == replace(b.info, source="")
+    assert a.schema == b.schema
+    for one, other in zip(a.trajectories(), b.trajectories(), strict=True):
+        assert all(np.array_equal(one.obs[k], other.obs[k]) for k in one.obs)
+        for key in ("actions", "rewards", "terminated", "truncated"):
+            assert np.array_equal(getattr(one, key), getattr(other, key))
+
+
+def test_discrete_entries_goals_and_masks_reach_minari(tmp_path):
+    space, actions = spaces.Dict(a=spaces.Discrete(3, start=5)), spaces.MultiDiscrete([2, 3], start=[1, 4])
+    trajectory = Trajectory(
+        obs={"a": np.array([0, 1, 2, 0])},
+        actions=np.array([[1, 4], [2, 5], [2, 6]]),
+        rewards=np.zeros(3, np.float32),
+        terminated=np.zeros(3, bool),
+        truncated=np.zeros(3, bool),
+        goal={"g": np.ones((4, 2), np.float32)},
+        action_mask=np.ones((4, 5), bool),
+    )
+    with StoreWriter(tmp_path / "store", StoreInfo(space, actions)) as writer:
+        writer.append(trajectory, "one")
+    target = tmp_path / "lab/x-v0"
+    assert convert_dataset.main([str(tmp_path / "store"), str(target), "--to", "minari"]) == 0
+    with h5py.File(target / "data/main_data.hdf5") as file:
+        episode = file["episode_0"]
+        assert episode["observations/a"][()].tolist() == [5, 6, 7, 5]
+        assert episode["infos/goal/g"].shape == (4, 2)
+        assert episode["infos/action_mask"].shape == (4, 5)
+        assert episode["truncations"][()].tolist() == [False, False, True]
+    back = open_store(str(target))
+    assert back.info.action_space == actions
+    assert np.array_equal(next(iter(back.trajectories())).obs["a"], trajectory.obs["a"])
+    with StoreWriter(tmp_path / "later", StoreInfo(space, actions)) as writer:
+        writer.append(replace(trajectory, start_step=3), "piece")
+    assert convert_dataset.main([str(tmp_path / "later"), str(tmp_path / "lab/y-v0"), "--to", "minari"]) == 2
+    assert sorted(p.name for p in (tmp_path / "lab").iterdir()) == ["x-v0"]
+
+
+@pytest.mark.parametrize("target", ["lift", "lift-v0", "/tmp/x/lift", "a b/lift-v0"])
+def test_ids_that_minari_does_not_take(target, tmp_path, capsys):
+    assert convert_dataset.main([str(WRITTEN / "cart-v0"), target, "--to", "minari"]) == 2
+    assert "is no id of Minari" in capsys.readouterr().err

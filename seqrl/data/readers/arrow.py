@@ -1,0 +1,62 @@
+"""Columns of Arrow tables as arrays, for the formats that are made of Arrow or Parquet files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from seqrl.core.errors import DataError
+
+
+def pyarrow_for(path: Path, extra: str) -> Any:
+    """Return the module ``pyarrow`` with ``dataset`` and ``parquet`` loaded.
+
+    Args:
+        path: What is read, for the message.
+        extra: Of seqrl, that brings the package.
+
+    Raises:
+        DataError: If it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.dataset
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(f"{path}: to read it, pip install 'seqrl[{extra}]' (pyarrow)") from error
+    return pyarrow
+
+
+def numbers_of(column: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the values ``(N, *shape)`` of an Arrow array of numbers, or of lists, nested or flat, of numbers.
+
+    Raises:
+        DataError: If it holds something else, nothing in some row, or too much or too little for the shape.
+    """
+    num, values = len(column), column
+    while hasattr(values.type, "value_type"):
+        if values.null_count:
+            raise DataError("a column has rows without a value")
+        values = values.flatten()
+    if values.null_count:
+        raise DataError("a column has rows without a value")
+    array: np.ndarray = values.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in "biuf" or array.size != num * int(np.prod(shape)):
+        raise DataError(f"{num} rows of {column.type} are not {num} of shape {shape}")
+    return array.reshape(num, *shape)
+
+
+def images_of(rows: list[bytes], shape: tuple[int, ...]) -> np.ndarray:
+    """Return the pictures ``(N, *shape)`` uint8 in encoded files (PNG, JPEG).
+
+    Raises:
+        DataError: If one has another shape.
+    """
+    pictures = [np.asarray(Image.open(io.BytesIO(row))) for row in rows]
+    if wrong := next((p.shape for p in pictures if p.size != np.prod(shape)), None):
+        raise DataError(f"an image has shape {wrong}, and its space {shape}")
+    return np.stack(pictures).reshape(len(rows), *shape)
