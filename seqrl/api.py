@@ -251,7 +251,13 @@ def evaluate(
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
 
 
-def load_dataset(path: str | Path, *, format: str | None = None) -> Store:
+def load_dataset(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> Store:
     """Open data: a store, or a file that becomes one when it is first opened.
 
     ``len(data)`` counts its episodes; ``data.trajectory(i)`` and ``data.trajectories()`` read them.
@@ -259,13 +265,19 @@ def load_dataset(path: str | Path, *, format: str | None = None) -> Store:
     Args:
         path: A robomimic file, a store, or what a registered reader can read.
         format: Name of the reader; None takes the first that can read it.
+        columns: What the arrays are: ``obs/NAME``, ``actions``, ``rewards``, ... -> name of an array.
+        image_size: Height and width to which images of LeRobot are reduced.
 
     Raises:
         DataError: If it cannot be read.
     """
     from seqrl.data.ingest import open_store
 
-    return open_store(str(path), format=format)
+    options = {
+        "columns": None if columns is None else dict(columns),
+        "image_size": None if image_size is None else list(image_size),
+    }
+    return open_store(str(path), options, format=format)
 
 
 _MADE: dict[str, Any] = {}

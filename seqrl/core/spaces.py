@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -371,6 +371,21 @@ def _box(shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
         limits = np.iinfo(dtype)
         return spaces.Box(limits.min, limits.max, shape, dtype.type)
     return spaces.Box(-np.inf, np.inf, shape, dtype.type)
+
+
+def extremes(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return ``(2, ...)``: the least and the greatest of actions that come in parts ``(N, ...)``.
+
+    Raises:
+        DataError: If there is none.
+    """
+    found: list[np.ndarray] = []
+    for part in parts:
+        if len(part):
+            found = [np.stack([rows.min(0), rows.max(0)]) for rows in (np.concatenate([*found, part]),)]
+    if not found:
+        raise DataError("the data holds no action")
+    return found[0]
 
 
 def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_folder
@@ -31,7 +31,7 @@ def convert(
     target: Path,
     *,
     overwrite: bool = False,
-    options: dict[str, str] | None = None,
+    options: dict[str, Any] | None = None,
     format: str | None = None,
     to: Literal["robomimic", "store", "minari"] | None = None,
 ) -> int:
@@ -82,7 +82,7 @@ def convert(
 
 
 def _to_minari(
-    source: Path, target: Path, *, overwrite: bool, options: dict[str, str] | None, format: str | None
+    source: Path, target: Path, *, overwrite: bool, options: dict[str, Any] | None, format: str | None
 ) -> int:
     folder, name = minari_folder(target)
     if folder.exists() and not (overwrite and (folder / "data" / "metadata.json").is_file()):

@@ -53,12 +53,12 @@ def _remove_stale(path: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def path_of_cached(file: Path, stat: os.stat_result, options: Mapping[str, str]) -> Path:
+def path_of_cached(file: Path, stat: os.stat_result, options: Mapping[str, Any]) -> Path:
     """Return where the store of a robomimic file of this size and time lies, if it was read before."""
     return _cached_path(_key(file, "robomimic", options, {"size": stat.st_size, "time": stat.st_mtime_ns}))
 
 
-def _key(path: Path, name: str, options: Mapping[str, str], content: Mapping[str, Any]) -> dict[str, Any]:
+def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other."""
     key = {"path": str(path.resolve()), "options": dict(options), **content}
     return key if name == "robomimic" else {**key, "format": name}
@@ -79,7 +79,7 @@ def located(path: Path) -> Path:
     return file if file.exists() else local_dataset(str(path)) or file
 
 
-def open_store(path: str, options: dict[str, str] | None = None, *, format: str | None = None) -> Store:
+def open_store(path: str, options: dict[str, Any] | None = None, *, format: str | None = None) -> Store:
     """Return the store at ``path``, or that of the foreign data at ``path``, ingested on first use.
 
     The cache knows a file by its path, size and time, and a folder by those of the files in it, so what has changed is
@@ -94,7 +94,7 @@ def open_store(path: str, options: dict[str, str] | None = None, *, format: str 
         DataError: If there is nothing, or nothing that a reader can read, or its store does not fit on the disk.
     """
     file = located(Path(path))
-    options = options or {}
+    options = _set(options)
     if format is None and (file / "store.json").exists():
         if options.get("dones_mean") == "truncated":
             logger.warning("%s is a store, which knows its time limits: dones_mean is not used", file)
@@ -107,18 +107,25 @@ def open_store(path: str, options: dict[str, str] | None = None, *, format: str 
     return cached_store(_key(file, name, options, _content(file)), build)
 
 
-def ingest(path: Path, folder: Path, options: dict[str, str] | None = None, *, format: str | None = None) -> None:
+def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, format: str | None = None) -> None:
     """Write the store of foreign data into ``folder``.
 
     Raises:
         DataError: As :func:`open_store`.
     """
     path = located(path)
-    _ingest(path, *choose_reader(path, format), options or {}, folder)
+    _ingest(path, *choose_reader(path, format), _set(options), folder)
 
 
-def _ingest(path: Path, name: str, reader: Reader, options: dict[str, str], folder: Path, advice: str = "") -> None:
-    size = reader.predicted_size(path)
+def _set(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options that are set."""
+    return {k: v for k, v in (options or {}).items() if v is not None}
+
+
+def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], folder: Path, advice: str = "") -> None:
+    if unknown := sorted(options.keys() - reader.takes - {"dones_mean"}):
+        raise DataError(f"{path}: data in the format {name} takes no {unknown[0]}")
+    size = reader.store_size(path, options)
     if size is None:
         content = _content(path)
         num_bytes = sum(file[1] for file in content.get("files", ())) + content.get("size", 0)

@@ -92,6 +92,21 @@ def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
     p.add_argument("--format", help="reader of data that is no store (default: the first that can read it)")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    says = 'what the arrays of a file are, as JSON: {"obs/state": NAME, "actions": NAME, ...}'
+    p.add_argument("--columns", type=json_object, help=says)
+    size = "reduce images of LeRobot to this size"
+    p.add_argument("--image-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help=size)
+    p.add_argument(
+        "--dones-mean",
+        choices=("terminated", "truncated"),
+        default="terminated",
+        help="what a 1 in 'dones' of a file says (default %(default)s)",
+    )
+
+
+def reader_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the reader is told, from the arguments of :func:`add_reader_options`."""
+    return {"dones_mean": args.dones_mean, "columns": args.columns, "image_size": args.image_size}
 
 
 Main = Callable[[Sequence[str] | None], int]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqrl.scripts._script import add_reader_options, script
+from seqrl.scripts._script import add_reader_options, reader_options, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,12 +19,6 @@ def parser() -> argparse.ArgumentParser:
         "--to",
         choices=("robomimic", "store", "minari"),
         help="format of the target (default: by its name); of minari, it is an id such as robot/lift-v0, or a path",
-    )
-    p.add_argument(
-        "--dones-mean",
-        choices=("terminated", "truncated"),
-        default="terminated",
-        help="what a 1 in 'dones' of a file says (default %(default)s)",
     )
     add_reader_options(p)
     p.add_argument("--overwrite", action="store_true", help="replace the target if it exists")
@@ -41,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.data.writers.minari import minari_folder
 
     load_plugins(args.plugin)
-    options = {"dones_mean": args.dones_mean}
+    options = reader_options(args)
     number = convert(
         args.source, args.target, overwrite=args.overwrite, options=options, format=args.format, to=args.to
     )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqrl.scripts._script import add_dataset, add_reader_options, check_output, parsed, script
+from seqrl.scripts._script import add_dataset, add_reader_options, check_output, parsed, reader_options, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     check_output(args.html, (".html",), overwrite=args.overwrite)
     load_plugins(args.plugin)
-    store = open_store(args.dataset, format=args.format)
+    store = open_store(args.dataset, reader_options(args), format=args.format)
     if not len(store):
         raise DataError(f"{args.dataset} holds no trajectory")
     if args.verify and (altered := store.verify()):

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError, EnvError
-from seqrl.scripts._script import add_dataset, add_reader_options, check_output, check_seed, json_object, parsed, script
+from seqrl.scripts._script import (
+    add_dataset,
+    add_reader_options,
+    check_output,
+    check_seed,
+    json_object,
+    parsed,
+    reader_options,
+    script,
+)
 
 UNKNOWN_START = (
     "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
@@ -59,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.output is not None:
         check_video_suffix(args.output.suffix)
     load_plugins(args.plugin)
-    store = open_store(args.dataset, format=args.format)
+    store = open_store(args.dataset, reader_options(args), format=args.format)
     numbers = [int(n) for n in select_episodes(store, args.filter_key)[: args.episodes]]
     with contextlib.ExitStack() as stack:
         video = None if args.output is None else stack.enter_context(VideoWriter(args.output, args.fps))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_seed, script
+from seqrl.scripts._script import add_reader_options, check_seed, reader_options, script
 
 HEAD = ["rank", "checkpoint", "algorithm", "estimated value", "unlike the data", "measured return"]
 
@@ -20,11 +20,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl select", description=__doc__)
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders (their last checkpoint), or checkpoints")
     p.add_argument("--dataset", required=True, help="whole episodes with rewards, of anybody's: a file or a store")
-    p.add_argument("--format", help="format of the dataset; by default it is found out")
-    p.add_argument(
-        "--dones-mean", choices=("terminated", "truncated"), default="terminated",
-        help="of a robomimic file: what a 1 in dones says (default %(default)s)",
-    )  # fmt: skip
+    add_reader_options(p)
     p.add_argument("--every", action="store_true", help="judge every checkpoint of the runs, not their last alone")
     p.add_argument(
         "--steps", type=int, help="gradient steps of each fit; by default by --gamma and the longest episode"
@@ -32,7 +28,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--gamma", type=float, default=0.99, help="discount of the value (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="judge sampled actions instead of greedy ones")
     p.add_argument("--seed", type=int, default=0, help="seed of the fits (default %(default)s)")
-    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     p.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return p
 
@@ -49,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from seqrl.reports.comparison_figures import markdown_table
 
     load_plugins(args.plugin)
-    store = open_store(args.dataset, {"dones_mean": args.dones_mean}, format=args.format)
+    store = open_store(args.dataset, reader_options(args), format=args.format)
     rows = []
     for path in _checkpoints(args.runs, is_every=args.every):
         rows.append(_judged(path, store, args))

@@ -23,7 +23,7 @@ from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.scripts._script import add_reader_options, script, suggest
+from seqrl.scripts._script import add_reader_options, reader_options, script, suggest
 
 DEBUG = (
     "train.num_epochs=2",
@@ -166,18 +166,22 @@ def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:
     from seqrl.data.ingest import open_store
 
     train = build_section(TrainSection, values["train"], "train")
-    stores = [open_store(source.path, format=source.format) for source in train.data if source.path is not None]
+    files = [s for s in train.data if s.path is not None]
+    stores = [open_store(str(s.path), s.reader_options(), format=s.format) for s in files]
     lengths = [int(store.length.max()) for store in stores if len(store)]
     return (max(lengths), "the longest of the data") if lengths else (None, "")
 
 
 def _data(args: argparse.Namespace) -> list[str]:
-    """Return the override of --dataset and --format, if they are given."""
+    """Return the override of --dataset and the options of its reader, if they are given."""
+    options = {"format": args.format, **reader_options(args)}
+    told = {k: v for k, v in options.items() if v not in (None, "terminated")}
     if args.dataset is None:
-        if args.format is not None:
-            raise ConfigError("--format is that of --dataset; without it, set train.data.0.format")
+        if told:
+            name = next(iter(told))
+            raise ConfigError(f"--{name.replace('_', '-')} is that of --dataset; without it, set train.data.0.{name}")
         return []
-    entry = {"path": args.dataset} | ({} if args.format is None else {"format": args.format})
+    entry = {"path": args.dataset, **told}
     return ["train.data=" + json.dumps([entry])]
 
 

@@ -117,7 +117,7 @@ def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:
 
 def _open(section: DataSection, config: BaseConfig) -> Store:
     if section.path is not None:
-        return open_store(section.path, {"dones_mean": section.dones_mean}, format=section.format)
+        return open_store(section.path, section.reader_options(), format=section.format)
     assert section.scripted is not None
     kwargs = section.env_kwargs
     if kwargs is None:

@@ -110,7 +110,7 @@ def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
     assert "maze.hdf5: has no group 'data'" in capsys.readouterr().err
     assert train.main([*RUN, *plugin, "--dataset", "maze.hdf5", "--format", "flad"]) == 2
     assert (
-        "unknown data format 'flad'; did you mean 'flat'? registered: amago, d4rl, flat, minari, robomimic"
+        "unknown data format 'flad'; did you mean 'flat'? registered: amago, arrays, d4rl, flat, lerobot, minari, "
         in capsys.readouterr().err
     )
     assert train.main([*RUN, "--format", "flat"]) == 2
@@ -121,8 +121,11 @@ def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
 def test_without_the_plugin_the_error_says_what_was_tried(capsys):
     write_npz(Path("episodes"))
     assert train.main([*RUN, "--dataset", "episodes"]) == 2
+    assert "say in columns what they are, or bring a reader (--plugin)" in capsys.readouterr().err
+    Path("words.txt").write_text("no data")
+    assert train.main([*RUN, "--dataset", "words.txt"]) == 2
     err = capsys.readouterr().err
-    assert "'episodes' is neither a seqrl store nor of a format that can be read; tried: minari, d4rl, amago, " in err
+    assert "'words.txt' is neither a seqrl store nor of a format that can be read; tried: minari, d4rl, amago, " in err
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -162,7 +162,7 @@ class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
     path: str | None = Field(
-        None, description="A seqrl store, a robomimic HDF5 file, or a file or folder that a plug-in's reader reads."
+        None, description="A seqrl store, or a file or folder of any format that is read (docs/data.md)."
     )
     format: str | None = Field(
         None, description="Name of the reader of the path, such as 'robomimic'; null takes the first that can read it."
@@ -189,12 +189,22 @@ class DataSection(SourceSection):
     dones_mean: Literal["terminated", "truncated"] = Field(
         "terminated", description="What a 1 in robomimic's 'dones' says about the task."
     )
+    columns: dict[str, str] | None = Field(
+        None, description="What the arrays of the path are: 'obs/NAME', 'actions', 'rewards', ... -> name of an array."
+    )
+    image_size: list[PositiveInt] | None = Field(
+        None, min_length=2, max_length=2, description="Height and width to which images of LeRobot are reduced."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:
         if (self.path is None) == (self.scripted is None):
             raise ValueError("give exactly one of 'path' and 'scripted'")
         return self
+
+    def reader_options(self) -> dict[str, Any]:
+        """Return what the reader of the path is told."""
+        return {name: getattr(self, name) for name in ("dones_mean", "columns", "image_size")}
 
 
 class ReplaySection(SourceSection):

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import infer_action_space, infer_observation_space
+from seqrl.core.spaces import extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import naming
@@ -32,7 +32,7 @@ class Amago(Reader):
             return bool(files) and _names(files[0]) >= _NEEDED
         return False
 
-    def open(self, path: Path, options: dict[str, str]) -> Opened:
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open a folder."""
         return read_amago(path, options)
 
@@ -53,7 +53,7 @@ def _names(file: Path) -> set[str]:
 
 
 @contextmanager
-def read_amago(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+def read_amago(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """Open a folder of trajectories; one is read at a time, and all once before for the range of the actions.
 
     Args:
@@ -72,11 +72,18 @@ def read_amago(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo,
             f"{path} holds no .npz; trajectories in .traj are pickles, which can execute code: save them as npz"
         )
     first = _read(files[0])
-    all_actions = np.concatenate([_read(file)["actions"] for file in files])
-    is_discrete = _is_one_hot(all_actions)
-    space = (
-        spaces.Discrete(all_actions.shape[-1]) if is_discrete else infer_action_space(all_actions.astype(np.float32))
-    )
+    is_discrete, width = True, first["actions"].shape[-1]
+
+    def actions() -> Iterator[np.ndarray]:
+        nonlocal is_discrete
+        for file in files:
+            found = _read(file)["actions"]
+            is_discrete = is_discrete and _is_one_hot(found)
+            yield found.astype(np.float32)
+
+    with naming(path, "folder of AMAGO"):
+        reached = extremes(actions())
+        space = spaces.Discrete(width) if is_discrete else infer_action_space(reached)
     obs = {key.removeprefix(OBS_PREFIX): value for key, value in first.items() if key.startswith(OBS_PREFIX)}
     info = StoreInfo(infer_observation_space(obs), space, spaces_are_known=False, source=str(path))
     yield info, ((file.stem, _trajectory(file, dones_mean, is_discrete=is_discrete)) for file in files)

@@ -50,13 +50,22 @@ def numbers_of(column: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array.reshape(num, *shape)
 
 
-def images_of(rows: list[bytes], shape: tuple[int, ...]) -> np.ndarray:
+def images_of(rows: list[bytes], shape: tuple[int, ...], *, is_reduced: bool = False) -> np.ndarray:
     """Return the pictures ``(N, *shape)`` uint8 in encoded files (PNG, JPEG).
+
+    Args:
+        rows: The files.
+        shape: Of a picture.
+        is_reduced: They may have other sizes, and are in colour afterwards; the shape is (height, width, 3).
 
     Raises:
         DataError: If one has another shape.
     """
-    pictures = [np.asarray(Image.open(io.BytesIO(row))) for row in rows]
+    images: list[Image.Image] = [Image.open(io.BytesIO(row)) for row in rows]
+    if is_reduced:
+        size = (shape[1], shape[0])
+        images = [image.convert("RGB").resize(size, Image.Resampling.BOX) for image in images]
+    pictures = [np.asarray(image) for image in images]
     if wrong := next((p.shape for p in pictures if p.size != np.prod(shape)), None):
         raise DataError(f"an image has shape {wrong}, and its space {shape}")
     return np.stack(pictures).reshape(len(rows), *shape)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from seqrl.core.registry import Registry
 from seqrl.core.types import Trajectory
@@ -19,7 +19,13 @@ Opened = AbstractContextManager[tuple[StoreInfo, NamedTrajectories]]
 
 
 class Reader(ABC):
-    """Reads one format; its class is registered under the format's name, and made without arguments."""
+    """Reads one format; its class is registered under the format's name, and made without arguments.
+
+    Attributes:
+        takes: Options that it knows, of ``dones_mean``, ``columns`` and ``image_size``.
+    """
+
+    takes: ClassVar[frozenset[str]] = frozenset({"dones_mean"})
 
     @abstractmethod
     def can_read(self, path: Path) -> bool:
@@ -30,12 +36,12 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def open(self, path: Path, options: dict[str, str]) -> Opened:
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Return a context of what the data says of itself, and of its episodes: a name (or "") and a trajectory each.
 
         Args:
             path: What :meth:`can_read` said yes to, or the user named the format of.
-            options: Of the entry of ``train.data``: ``dones_mean``.
+            options: Of the entry of ``train.data``, those in :attr:`takes` that are set.
 
         Raises:
             DataError: If it cannot be read; the message names the path.
@@ -44,6 +50,10 @@ class Reader(ABC):
     def predicted_size(self, path: Path) -> StoreSize | None:
         """Return how large the store will be, without reading the data; None if that cannot be told."""
         return None
+
+    def store_size(self, path: Path, options: dict[str, Any]) -> StoreSize | None:
+        """Return the same, where it depends on options."""
+        return self.predicted_size(path)
 
 
 class ReaderRegistry(Registry[type[Reader]]):
@@ -72,7 +82,7 @@ def _reader_by_suffix(suffix: str, function: Callable[[Path, dict[str, str]], Op
         def can_read(self, path: Path) -> bool:
             return path.is_file() and path.suffix == suffix
 
-        def open(self, path: Path, options: dict[str, str]) -> Opened:
+        def open(self, path: Path, options: dict[str, Any]) -> Opened:
             return function(path, options)
 
     SuffixReader.__module__, SuffixReader.__qualname__ = function.__module__, function.__qualname__
@@ -84,6 +94,8 @@ BUILTIN = {
     "minari": "seqrl.data.readers.minari:Minari",
     "d4rl": "seqrl.data.readers.d4rl:D4RL",
     "amago": "seqrl.data.readers.amago:Amago",
+    "lerobot": "seqrl.data.readers.lerobot:LeRobot",
+    "arrays": "seqrl.data.readers.arrays:Arrays",
     "robomimic": "seqrl.data.readers.robomimic:Robomimic",
 }
 """Format -> reader, in the order in which they are asked, after plug-ins; robomimic's tells what is damaged."""

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import OBS_KEY, infer_action_space, infer_observation_space
+from seqrl.core.spaces import OBS_KEY, extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import check_size, naming
@@ -32,7 +32,7 @@ class D4RL(Reader):
                     return set(NEEDED) <= set(file)
         return False
 
-    def open(self, path: Path, options: dict[str, str]) -> Opened:
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open a file."""
         return read_d4rl(path)
 
@@ -59,7 +59,7 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
             sample = {OBS_KEY: columns["observations"]}
             info = StoreInfo(
                 infer_observation_space(sample),
-                infer_action_space(actions[()]),
+                infer_action_space(extremes(actions[i : i + _CHUNK] for i in range(0, len(actions), _CHUNK))),
                 spaces_are_known=False,
                 source=str(path),
             )

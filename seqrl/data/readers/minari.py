@@ -46,7 +46,7 @@ class Minari(Reader):
         """Tell by the names of the files."""
         return _folder(path) is not None
 
-    def open(self, path: Path, options: dict[str, str]) -> Opened:
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open a dataset."""
         return read_minari(path)
 

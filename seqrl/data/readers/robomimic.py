@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import MASK_KEY, infer_action_space, infer_observation_space, space_from_json
+from seqrl.core.spaces import MASK_KEY, extremes, infer_action_space, infer_observation_space, space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.core.text import TEXT_BYTES, encode_text
 from seqrl.core.types import Trajectory
@@ -40,7 +40,7 @@ class Robomimic(Reader):
         """Tell by the suffix, else by the content."""
         return path.is_file() and (path.suffix in SUFFIXES or _has_data(path))
 
-    def open(self, path: Path, options: dict[str, str]) -> Opened:
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open a file."""
         return read_robomimic(path, options)
 
@@ -58,7 +58,7 @@ def _has_data(path: Path) -> bool:
 
 
 @contextmanager
-def read_robomimic(path: Path, options: dict[str, str]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """Open a robomimic file.
 
     Args:
@@ -138,7 +138,7 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
     if action is not None:
         action_space = space_from_json(action)
     else:
-        action_space = infer_action_space(np.concatenate([_numbers(data[n]["actions"]) for n in names]))
+        action_space = infer_action_space(extremes(_numbers(data[n]["actions"]) for n in names))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
     if observation is not None:

@@ -114,8 +114,12 @@ def test_a_format_that_is_named_is_taken(tmp_path, messages):
     ("path", "options", "message"),
     [
         ("a.txt", {"format": "robomimc"}, r"a\.txt.*unknown data format 'robomimc'; did you mean 'robomimic'\?"),
-        ("a.csv", {}, r"a\.csv' is neither .* tried: lines, minari, d4rl, amago, robomimic; --plugin .* --format"),
-        ("folder", {}, r"folder' is neither .* tried: lines, minari, d4rl, amago, robomimic"),
+        (
+            "a.csv",
+            {},
+            r"a\.csv' is neither .* tried: lines, minari, d4rl, amago, lerobot, arrays, robomimic; --plugin .* --format",
+        ),
+        ("folder", {}, r"folder' is neither .* tried: lines, minari, d4rl, amago, lerobot, arrays, robomimic"),
         ("none", {"format": "lines"}, r"none' does not exist \(looked in "),
         ("store", {"format": "lines"}, r"store is a seqrl store.*leave out format 'lines'"),
     ],

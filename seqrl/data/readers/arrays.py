@@ -1,0 +1,264 @@
+"""Arrays of one's own in ``.npz`` or ``.npy`` files: what is what is declared in ``columns``."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+import numpy as np
+
+from seqrl.core.errors import DataError
+from seqrl.core.spaces import extremes, infer_action_space, infer_observation_space
+from seqrl.core.types import Trajectory
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.robomimic import naming, natural_order
+from seqrl.data.store import StoreInfo
+
+_ENDS = ("episode", "episode_ends", "terminated", "truncated")
+_PLAIN = ("actions", "rewards", "action_mask", *_ENDS)
+_BY_NAME = ("obs/", "next_obs/", "goal/")
+_EXAMPLE = '{"obs/state": "states", "actions": "acts", "rewards": "rews", "terminated": "dones"}'
+_READ_BYTES = 1 << 22
+_BLOCK_ROWS = 1 << 14
+
+
+class Arrays(Reader):
+    """A ``.npz`` with the steps of all episodes; a folder of ``.npz``, an episode each, or of ``.npy``."""
+
+    takes: ClassVar[frozenset[str]] = frozenset({"dones_mean", "columns"})
+
+    def can_read(self, path: Path) -> bool:
+        """Tell by the suffixes."""
+        return path.suffix == ".npz" if path.is_file() else bool(_files(path))
+
+    def open(self, path: Path, options: dict[str, Any]) -> Opened:
+        """Open it."""
+        return read_arrays(path, options)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the episodes of a folder, or its arrays."""
+    if not path.is_dir():
+        return [path]
+    found = [sorted(path.glob(f"*{suffix}"), key=lambda f: natural_order(f.name)) for suffix in (".npz", ".npy")]
+    return found[0] or found[1]
+
+
+class _Array:
+    """An array in a file, read from its beginning to its end, some rows at a time.
+
+    Attributes:
+        shape: Of it.
+        dtype: Of it.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        version = np.lib.format.read_magic(stream)
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        self.shape, is_fortran, self.dtype = header(stream)
+        if self.dtype.hasobject:
+            raise DataError(f"{name} holds Python objects, which are pickled and can execute code: save numbers")
+        if is_fortran and len(self.shape) > 1:
+            raise DataError(
+                f"{name} is in Fortran's order, in which rows are not together: save np.ascontiguousarray of it"
+            )
+        if not self.shape:
+            raise DataError(f"{name} is a single number, not an array with a row for each step")
+        self._stream, self._name, self._left = stream, name, self.shape[0]
+
+    def rows(self, num: int) -> np.ndarray:
+        """Return the next rows ``(num, ...)``."""
+        shape = (num, *self.shape[1:])
+        wanted = self.dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        parts, missing = [], wanted
+        while missing and (part := self._stream.read(min(missing, _READ_BYTES))):
+            parts.append(part)
+            missing -= len(part)
+        if missing:
+            raise DataError(f"{self._name} ends before its {self.shape[0]} rows do")
+        self._left -= num
+        if not self._left and self._stream.read(1):  # a member of a zip compares its checksum at its end
+            raise DataError(f"{self._name} goes on after its {self.shape[0]} rows")
+        return np.frombuffer(b"".join(parts), self.dtype).reshape(shape)
+
+    def all(self) -> np.ndarray:
+        """Return all rows; only of what is small."""
+        return self.rows(self.shape[0])
+
+
+class _Source:
+    """The arrays of one ``.npz``, or of a folder of ``.npy``, by name."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._path, self._stack = path, stack
+        self._zip = None if path.is_dir() else stack.enter_context(zipfile.ZipFile(path))
+        names = [f.name for f in _files(path)] if self._zip is None else self._zip.namelist()
+        self.names = {name.removesuffix(".npy") for name in names}
+
+    def array(self, name: str) -> _Array:
+        """Return an array at its beginning."""
+        if name not in self.names:
+            raise DataError(f"{self._path} has no array {name!r}; it has {', '.join(sorted(self.names))}")
+        file = f"{name}.npy"
+        stream: Any = (self._path / file).open("rb") if self._zip is None else self._zip.open(file)
+        return _Array(self._stack.enter_context(stream), name)
+
+
+@contextmanager
+def read_arrays(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+    """Open arrays; what belongs to one episode is read at a time.
+
+    In a file of many episodes these end where ``episode`` changes, at ``episode_ends`` (numbers of rows, cumulated), or
+    where ``terminated`` or ``truncated`` is set. Without ``next_obs`` the last observation is repeated, unless an
+    episode with a file of its own has one observation more than actions.
+
+    Args:
+        path: See :class:`Arrays`.
+        options: ``columns``: our name (``obs/<name>``, ``next_obs/<name>``, ``goal/<name>``, ``actions``, ``rewards``,
+            ``terminated``, ``truncated``, ``action_mask``, ``episode``, ``episode_ends``) -> name of an array.
+            ``dones_mean``: ``truncated`` reads ``terminated`` as time limits.
+
+    Raises:
+        DataError: If the declaration does not fit, or a file is damaged.
+    """
+    files = _files(path)
+    has_one_each = path.is_dir() and bool(files) and files[0].suffix == ".npz"
+    sources = files if has_one_each else [path]
+    columns = _checked(options.get("columns"), sources[0])
+    with _naming(path):
+        info = _info(path, sources, columns)
+    truncates = options.get("dones_mean") == "truncated"
+    yield info, (_one_each if has_one_each else _one_after_another)(sources, columns, truncates)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    with naming(path, "file of arrays"):
+        try:
+            yield
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise DataError(f"{path}: damaged ({error})") from error
+
+
+def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
+    with _naming(path), ExitStack() as stack:
+        there = ", ".join(sorted(_Source(path, stack).names))
+    if not columns:
+        raise DataError(
+            f"{path} has the arrays {there}; say in columns what they are, or bring a reader (--plugin); for instance "
+            f"columns = {_EXAMPLE}"
+        )
+    unknown = [k for k in columns if k not in _PLAIN and not k.startswith(_BY_NAME)]
+    if unknown:
+        legal = ", ".join([*_PLAIN, *(f"{n}NAME" for n in _BY_NAME)])
+        raise DataError(f"{path}: columns: unknown key {unknown[0]!r}; known: {legal}")
+    if "actions" not in columns or not any(k.startswith("obs/") for k in columns):
+        raise DataError(f"{path}: columns needs actions, and an obs/NAME; the file has {there}")
+    obs, after = ({k.split("/", 1)[1] for k in columns if k.startswith(p)} for p in ("obs/", "next_obs/"))
+    if after and after != obs:
+        raise DataError(
+            f"{path}: columns: next_obs is of {', '.join(sorted(after))}, and obs of {', '.join(sorted(obs))}"
+        )
+    return dict(columns)
+
+
+def _info(path: Path, files: list[Path], columns: Mapping[str, str]) -> StoreInfo:
+    with ExitStack() as stack:
+        source = _Source(files[0], stack)
+        arrays = {k[4:]: source.array(v) for k, v in columns.items() if k.startswith("obs/")}
+        num = source.array(columns["actions"]).shape[0]
+    has_last = files != [path] and all(a.shape[0] == num + 1 for a in arrays.values())
+    has_next = has_last or any(k.startswith("next_obs/") for k in columns)
+    space = infer_observation_space(arrays)
+    action_space = infer_action_space(extremes(_all_actions(files, columns["actions"])))
+    return StoreInfo(space, action_space, has_next_obs=has_next, spaces_are_known=False, source=str(path))
+
+
+def _all_actions(files: list[Path], name: str) -> Iterator[np.ndarray]:
+    for file in files:
+        with _naming(file), ExitStack() as stack:
+            array = _Source(file, stack).array(name)
+            for begin in range(0, array.shape[0], _BLOCK_ROWS):
+                yield _actions(array.rows(min(_BLOCK_ROWS, array.shape[0] - begin)))
+
+
+def _actions(values: np.ndarray) -> np.ndarray:
+    return values.astype(np.float32) if values.dtype.kind == "f" else values
+
+
+def _one_each(files: list[Path], columns: Mapping[str, str], truncates: bool) -> NamedTrajectories:
+    for file in files:
+        with _naming(file), ExitStack() as stack:
+            source = _Source(file, stack)
+            values = {k: source.array(v).all() for k, v in columns.items() if k not in ("episode", "episode_ends")}
+            trajectory = _trajectory(values, truncates).check()
+        yield file.stem, trajectory
+
+
+def _one_after_another(files: list[Path], columns: Mapping[str, str], truncates: bool) -> NamedTrajectories:
+    (path,) = files
+    with ExitStack() as stack:
+        with _naming(path):
+            source = _Source(path, stack)
+            ends = _ends(source, columns)
+            arrays = {k: source.array(v) for k, v in columns.items() if k not in ("episode", "episode_ends")}
+            if wrong := next((k for k, a in arrays.items() if a.shape[0] != ends[-1]), None):
+                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, and the episodes {ends[-1]}")
+        begin = 0
+        for number, end in enumerate(ends):
+            with _naming(path):
+                values = {k: array.rows(int(end) - begin) for k, array in arrays.items()}
+                trajectory = _trajectory(values, truncates).check()
+            begin = int(end)
+            yield f"episode_{number}", trajectory
+
+
+def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
+    """Return the number of the row behind the last of each episode."""
+    if "episode_ends" in columns:
+        ends = source.array(columns["episode_ends"]).all().astype(np.int64).ravel()
+        if not len(ends) or (np.diff(ends, prepend=0) <= 0).any():
+            raise DataError(f"{columns['episode_ends']} must be numbers of rows that rise, such as [10, 25, 31]")
+        return ends
+    num = source.array(columns["actions"]).shape[0]
+    if "episode" in columns:
+        numbers = source.array(columns["episode"]).all().ravel()
+        last = numbers[1:] != numbers[:-1]
+    else:
+        flags = [source.array(columns[k]).all().reshape(num) for k in ("terminated", "truncated") if k in columns]
+        if not flags:
+            raise DataError(f"columns needs one of {', '.join(_ENDS)}, which say where episodes end")
+        last = np.any([f.astype(bool) for f in flags], axis=0)[:-1]
+    return np.append(np.flatnonzero(last) + 1, num)
+
+
+def _trajectory(values: dict[str, np.ndarray], truncates: bool) -> Trajectory:
+    num = len(values["actions"])
+
+    def flag(name: str) -> np.ndarray:
+        given = values.get(name)
+        return np.zeros(num, bool) if given is None else given.reshape(len(given), -1)[:, 0].astype(bool)
+
+    def named(prefix: str) -> dict[str, np.ndarray]:
+        return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+
+    terminated, truncated = flag("terminated"), flag("truncated")
+    if truncates:
+        terminated, truncated = np.zeros(num, bool), terminated | truncated
+    obs, after = named("obs/"), named("next_obs/")
+    last = {k: after[k][-1:] if after else v[-1:] for k, v in obs.items()}
+    rewards = values.get("rewards", np.zeros(num, np.float32))
+    mask = values.get("action_mask")
+    return Trajectory(
+        obs={k: v if len(v) == num + 1 else np.concatenate([v, last[k]]) for k, v in obs.items()},
+        actions=_actions(values["actions"]),
+        rewards=rewards.reshape(len(rewards), -1)[:, 0].astype(np.float32),
+        terminated=terminated,
+        truncated=truncated & ~terminated,
+        goal={k: v if len(v) == num + 1 else np.concatenate([v, v[-1:]]) for k, v in named("goal/").items()},
+        action_mask=None if mask is None else np.concatenate([mask, mask[-1:]] if len(mask) == num else [mask]) > 0,
+    )
