@@ -117,7 +117,7 @@ def test_a_format_that_is_named_is_taken(tmp_path, messages):
         (
             "a.csv",
             {},
-            r"a\.csv' is neither .* tried: lines, minari, d4rl, amago, lerobot, arrays, robomimic; --plugin .* --format",
+            r"a\.csv' is neither .* tried: lines, minari, .*arrays, robomimic; --plugin .* --format",
         ),
         ("folder", {}, r"folder' is neither .* tried: lines, minari, d4rl, amago, lerobot, arrays, robomimic"),
         ("none", {"format": "lines"}, r"none' does not exist \(looked in "),
