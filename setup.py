@@ -19,6 +19,8 @@ EXTRAS = {
     "robotics": ["gymnasium-robotics>=1.4", "mujoco==3.11.0"],
     "dm_control": ["dm-control>=1.0.44", "shimmy>=2.0", "mujoco==3.11.0"],
     "mo-gymnasium": ["mo-gymnasium>=1.3"],
+    "crafter": ["crafter>=1.8.3"],
+    "envpool": ["envpool>=1.2.5"],
     "flash": ["flash-attn>=2.6"],
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
     "tensorboard": ["tensorboard>=2.17"],

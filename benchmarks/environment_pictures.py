@@ -1,7 +1,8 @@
 """Draws the pictures of ``docs/environments``: a few frames of one seeded episode each, side by side, run by hand.
 
 ``python benchmarks/environment_pictures.py [NAME ...]``; the half-cheetah needs MuJoCo and, without a screen,
-``MUJOCO_GL=egl``, as does Meta-World, Atari needs ale-py, and PushT gym-pusht; a picture stays as it is without them.
+``MUJOCO_GL=egl``, as does Meta-World. Atari needs ale-py, Crafter crafter, PushT gym-pusht; without them a picture stays
+as it is.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ def steady(obs: Any, env: Any, rng: np.random.Generator, is_first: bool) -> Any:
     return np.sin(phase + np.array([0.0, 0.6, 1.2, 3.0, 3.6, 4.2])).astype(np.float32)
 
 
-PACKAGES = {"HalfCheetah": "mujoco", "PushT": "gym_pusht", "ALE/": "ale_py", "Meta-World/": "metaworld"}
+PACKAGES = {
+    "HalfCheetah": "mujoco",
+    "PushT": "gym_pusht",
+    "ALE/": "ale_py",
+    "Crafter": "crafter",
+    "Meta-World/": "metaworld",
+}
 """Part of an id -> the package without which its picture stays as it is."""
 
 MAZE = {"size": 9, "num_goals": 3}
@@ -64,6 +71,7 @@ PICTURES = {
     "relay": Picture("seqrl/Relay-v0", (0, 1, 2, 3), {"start": "B"}),
     "fork": Picture("seqrl/Fork-v0", (0, 3, 5, -1)),
     "recall_fork": Picture("seqrl/RecallFork-v0", (0, 54, 61, -1)),
+    "crafter": Picture("Crafter-v1", (0, 60, 120), {}, 3, random_play),
     "atari": Picture("ALE/Breakout-v5", (5, 60, 120, -1)),
     "metaworld": Picture("Meta-World/push-v3", (0, 40, 80), {}, 1),
     "pusht": Picture("gym_pusht/PushT-v0", (0, 20, 40, -1), {}, 3),

@@ -15,7 +15,8 @@ from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
 from seqrl.core.text import has_text, readable, readable_space
 from seqrl.envs.faults import RestartingMaker
-from seqrl.envs.suites import suite_maker
+from seqrl.envs.single import SingleOfVector
+from seqrl.envs.suites import suite_maker, suite_vector_maker
 from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
@@ -48,7 +49,7 @@ def make_env(
         max_episode_steps = limit_among_them
     if render_mode is not None:
         options["render_mode"] = render_mode
-    make = suite_maker(env_id) or gym.make
+    make = suite_maker(env_id) or (_make_of_vector if _is_vector_alone(env_id) else gym.make)
     try:
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
@@ -56,6 +57,19 @@ def make_env(
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error
+
+
+def _is_vector_alone(env_id: str) -> bool:
+    """Tell whether an id has a vector, and no single environment."""
+    spec = gym.registry.get(env_id)
+    return spec is not None and spec.entry_point is None and spec.vector_entry_point is not None
+
+
+def _make_of_vector(
+    env_id: str, *, max_episode_steps: int | None = None, disable_env_checker: bool | None = None, **options: Any
+) -> gym.Env[Any, Any]:
+    env: gym.Env[Any, Any] = SingleOfVector(gym.make_vec(env_id, 1, vectorization_mode="vector_entry_point", **options))
+    return env if max_episode_steps is None else gym.wrappers.TimeLimit(env, max_episode_steps)
 
 
 class ReadableText(gym.ObservationWrapper[Any, Any, Any]):
@@ -99,7 +113,10 @@ def make_vector_env(
         EnvError: If the id has none, is unknown, or refuses the arguments.
     """
     load_plugins(plugins)
+    make = suite_vector_maker(env_id)
     try:
+        if make is not None:
+            return cast("VectorEnv[Any, Any, Any]", make(env_id, num_envs, **dict(kwargs or {})))
         return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **dict(kwargs or {}))
     except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""

@@ -24,6 +24,8 @@ from seqrl.envs.faults import (
 )
 
 LOG_PREFIX = "log/"
+AMAGO_PREFIX = "AMAGO_LOG_METRIC"
+"""Of what environments that were written for AMAGO log."""
 SUCCESS_KEYS = ("success", "is_success")
 
 
@@ -310,11 +312,19 @@ class BatchedEnv:
         log: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for source, rows in ((info, ~ended), (end_info, ended)):
             for key in source:
-                if key.startswith(LOG_PREFIX):
+                if name := _logged_name(key):
                     present = np.asarray(source.get(f"_{key}", np.ones(self.num_envs, bool)), bool) & rows
-                    values, before = log.get(key, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
-                    log[key] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
+                    values, before = log.get(name, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
+                    log[name] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
         return log
+
+
+def _logged_name(key: str) -> str:
+    """Return the name under which an info entry is logged; "" if it is not."""
+    if key.startswith(LOG_PREFIX):
+        return key
+    name = "_".join(key.removeprefix(AMAGO_PREFIX).split()).strip("_")
+    return LOG_PREFIX + name if key.startswith(AMAGO_PREFIX) and name else ""
 
 
 def _default_names(env: VectorEnv[Any, Any, Any]) -> list[str]:

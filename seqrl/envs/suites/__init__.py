@@ -27,12 +27,15 @@ class Suite:
         make: Called like ``gymnasium.make``, or ``module:function``, which is imported when an id is first asked for.
         install: What to type if the package is missing.
         example: One of its ids.
+        make_vector: Called with an id, the number of environments and their arguments, or ``module:function``; "" if
+            the suite has no vectors of its own.
     """
 
     prefixes: tuple[str, ...]
     make: Maker | str
     install: str = ""
     example: str = ""
+    make_vector: Callable[..., Any] | str = ""
 
 
 SUITES: Registry[Suite] = Registry("environment suite")
@@ -46,7 +49,9 @@ _MULTI_OBJECTIVE = (
 )  # fmt: skip
 _BUILT_IN = {
     "ale_py": (("ALE/",), "atari", "atari", "ALE/Pong-v5"),
+    "crafter": (("Crafter",), "crafter", "crafter", "Crafter-v1"),
     "dm_control": (("dm_control/",), "dm_control", "dm_control", "dm_control/walker-walk-v0"),
+    "envpool": (("envpool/",), "envpool", "envpool", "envpool/CartPole-v1"),
     "gym_pusht": (("gym_pusht/",), "pusht", "pusht", "gym_pusht/PushT-v0"),
     "gymnasium_robotics": (_ROBOTICS, "robotics", "robotics", "FetchReach-v4"),
     "metaworld": (("Meta-World/",), "metaworld", "metaworld", "Meta-World/reach-v3"),
@@ -56,8 +61,12 @@ _BUILT_IN = {
 }
 """Name -> prefixes, module here, extra that brings the package, an id."""
 
+_VECTORS = ("envpool",)
+
 for _name, (_prefixes, _module, _extra, _example) in _BUILT_IN.items():
-    SUITES.register(_name)(Suite(_prefixes, f"{_HERE}.{_module}:make", f"pip install 'seqrl[{_extra}]'", _example))
+    _vector = f"{_HERE}.{_module}:make_vector" if _name in _VECTORS else ""
+    _made = f"{_HERE}.{_module}:make"
+    SUITES.register(_name)(Suite(_prefixes, _made, f"pip install 'seqrl[{_extra}]'", _example, _vector))
 
 
 def suite_maker(env_id: str) -> Maker | None:
@@ -66,6 +75,23 @@ def suite_maker(env_id: str) -> Maker | None:
     Raises:
         EnvError: If its package is not installed, or two suites own the id.
     """
+    owner = _owner(env_id)
+    return None if owner is None else _imported(env_id, owner[0], owner[1], owner[1].make)
+
+
+def suite_vector_maker(env_id: str) -> Callable[..., Any] | None:
+    """Return what makes a vector of this id instead of ``gymnasium.make_vec``: called with the id and the number.
+
+    Raises:
+        EnvError: As :func:`suite_maker`.
+    """
+    owner = _owner(env_id)
+    if owner is None or not owner[1].make_vector:
+        return None
+    return _imported(env_id, owner[0], owner[1], owner[1].make_vector)
+
+
+def _owner(env_id: str) -> tuple[str, Suite] | None:
     owners = {name: prefix for name in SUITES.names() if (prefix := _prefix(SUITES.get(name), env_id))}
     if not owners:
         return None
@@ -73,7 +99,7 @@ def suite_maker(env_id: str) -> Maker | None:
     name, *others = (name for name, prefix in owners.items() if len(prefix) == longest)
     if others:
         raise EnvError(f"environment {env_id!r} is one of the suite {name}, and of {', '.join(others)} as well")
-    return _maker(env_id, name, SUITES.get(name))
+    return name, SUITES.get(name)
 
 
 def _prefix(suite: Suite, env_id: str) -> str:
@@ -81,12 +107,12 @@ def _prefix(suite: Suite, env_id: str) -> str:
     return max((prefix for prefix in suite.prefixes if env_id.startswith(prefix)), key=len, default="")
 
 
-def _maker(env_id: str, name: str, suite: Suite) -> Maker:
-    if not isinstance(suite.make, str):
-        return suite.make
-    module, _, function = suite.make.partition(":")
+def _imported(env_id: str, name: str, suite: Suite, target: Callable[..., Any] | str) -> Callable[..., Any]:
+    if not isinstance(target, str):
+        return target
+    module, _, function = target.partition(":")
     try:
-        make: Maker = getattr(import_module(module), function)
+        make: Callable[..., Any] = getattr(import_module(module), function)
     except ModuleNotFoundError as error:
         advice = f": {suite.install}" if suite.install else ""
         raise EnvError(

@@ -1,13 +1,15 @@
-"""Atari, Meta-World, gymnasium-robotics, dm_control and mo-gymnasium by their ids; skipped without the packages."""
+"""Environments of other packages by their own ids; skipped without the packages."""
 
 import numpy as np
 import pytest
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import obs_specs
-from seqrl.envs.make import make_env
+from seqrl.envs.make import make_env, make_vector_env
 from seqrl.envs.suites import SUITES
+from seqrl.envs.vector import BatchedEnv
 from seqrl.scripts.list_ import envs
+from tests.regression.test_online import run, small
 
 
 def played(env, steps, seed=0):
@@ -27,6 +29,10 @@ def equal(a, b):
 @pytest.mark.parametrize(
     ("package", "env_id", "kwargs"),
     [
+        ("crafter", "Crafter-v1", {}),
+        ("crafter", "CrafterNoReward-v1", {"size": 32, "max_episode_steps": 15}),
+        ("envpool", "envpool/CartPole-v1", {}),
+        ("envpool", "envpool/Ant-v4", {}),
         ("ale_py", "ALE/Pong-v5", {}),
         ("ale_py", "ALE/Breakout-v5", {"all_actions": True, "grayscale": False, "screen_size": None}),
         ("gymnasium_robotics", "FetchReach-v4", {}),
@@ -127,3 +133,39 @@ def test_a_package_that_cannot_be_imported_is_told(monkeypatch):
     monkeypatch.setattr("seqrl.envs.suites.import_module", failing)
     with pytest.raises(EnvError, match=r"of the package metaworld, whose import failed: AttributeError: .*glGetError"):
         make_env("Meta-World/reach-v3")
+
+
+def test_crafter_tells_achievements_and_death_from_the_time_limit():
+    pytest.importorskip("crafter")
+    env = make_env("Crafter-v1", {"max_episode_steps": 30}, render_mode="rgb_array")
+    env.reset(seed=0)
+    steps, info = 0, {}
+    terminated = truncated = False
+    while not (terminated or truncated):
+        _, _, terminated, truncated, info = env.step(env.action_space.sample())
+        steps += 1
+    assert (terminated, truncated, steps) == (False, True, 30)
+    assert len([k for k in info if k.startswith("log/achievement_")]) == 22
+    assert 0 <= info["log/achievements"] <= 22
+    assert env.render().shape == (256, 256, 3)
+    with pytest.raises(EnvError, match="Crafter-v1 and CrafterNoReward-v1"):
+        make_env("Crafter-v7")
+
+
+def test_pools_of_envpool_are_native_vectors(tmp_path):
+    pytest.importorskip("envpool")
+    env = {"id": "envpool/CartPole-v1", "kwargs": {}, "vectorization": "native"}
+    _, stats = run(small(tmp_path, env=env, train={"num_epochs": 1}))
+    assert 50 <= stats.env_steps <= 60
+    pool = BatchedEnv(make_vector_env("envpool/CartPole-v1", 3))
+    first, again = pool.reset(7), pool.reset(7)
+    assert equal(first.obs, again.obs)
+    assert not equal(first.obs, pool.reset(8).obs)
+    single = make_env("envpool/CartPole-v1").reset(seed=8)[0]
+    assert np.array_equal(single, make_vector_env("envpool/CartPole-v1", 1).reset(seed=8)[0][0])
+    shown = make_env("envpool/CartPole-v1", render_mode="rgb_array")
+    shown.reset(seed=0)
+    assert shown.render().shape == (400, 600, 3)
+    assert make_env("envpool/CartPole-v1").render() is None
+    with pytest.raises(EnvError, match="did you mean 'CartPole-v1'"):
+        make_env("envpool/CartPol-v1")
