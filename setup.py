@@ -21,6 +21,7 @@ EXTRAS = {
     "mo-gymnasium": ["mo-gymnasium>=1.3"],
     "crafter": ["crafter>=1.8.3"],
     "envpool": ["envpool>=1.2.5"],
+    "robosuite": ["robosuite>=1.5.2", "mujoco>=3.2,<3.4"],
     "flash": ["flash-attn>=2.6"],
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
     "tensorboard": ["tensorboard>=2.17"],

@@ -1,8 +1,8 @@
 """Draws the pictures of ``docs/environments``: a few frames of one seeded episode each, side by side, run by hand.
 
 ``python benchmarks/environment_pictures.py [NAME ...]``; the half-cheetah needs MuJoCo and, without a screen,
-``MUJOCO_GL=egl``, as does Meta-World. Atari needs ale-py, Crafter crafter, PushT gym-pusht; without them a picture stays
-as it is.
+``MUJOCO_GL=egl``, as does Meta-World. Atari needs ale-py, Crafter crafter, PushT gym-pusht; without them a picture
+stays as it is.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 
 from seqrl.core.errors import DataError
 from seqrl.core.strict_json import parse_json
-from seqrl.data.readers.robomimic import as_text, naming
+from seqrl.data.readers.robomimic import SUFFIXES, as_text, environment_id, naming
 from seqrl.data.store import StoreInfo
 
 FILE = "robomimic_rest.hdf5"
@@ -76,10 +77,33 @@ def write_rest(folder: Path, file: Path, info: StoreInfo, old: Sequence[str], ne
 def _names_same(env_args: object, info: StoreInfo) -> bool:
     """Tell whether a file's attribute names the environment of a store."""
     found = parse_json(as_text(env_args))
-    return isinstance(found, dict) and (found.get("env_name"), found.get("env_kwargs") or {}) == (
-        info.env_id,
-        info.env_kwargs,
-    )
+    if not isinstance(found, dict):
+        return False
+    return (environment_id(found), found.get("env_kwargs") or {}) == (info.env_id, info.env_kwargs)
+
+
+def stored_states(path: Path, name: str) -> dict[str, Any] | None:
+    """Return the simulator's states of an episode: ``states`` ``(T, S)``, and ``model``, its XML or None.
+
+    Args:
+        path: A robomimic file, or a store that was converted from one.
+        name: Of the episode.
+
+    Returns:
+        None where there are none.
+
+    Raises:
+        DataError: If the file is damaged there.
+    """
+    file = path / FILE if path.is_dir() else path
+    if not file.is_file() or file.suffix not in SUFFIXES:
+        return None
+    with naming(file), h5py.File(file, "r") as opened:
+        demo = opened["data"][name] if "data" in opened and name in opened["data"] else {}
+        if not isinstance(demo, h5py.Group) or "states" not in demo:
+            return None
+        model = demo.attrs.get("model_file")
+        return {"states": demo["states"][()], "model": None if model is None else as_text(model)}
 
 
 def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:

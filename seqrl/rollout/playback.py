@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,7 @@ def replay(
     name: str,
     *,
     seed: int,
+    state: Mapping[str, Any] | None = None,
     on_picture: OnPicture | None = None,
     every: int = 1,
     only_first: bool = False,
@@ -100,6 +101,7 @@ def replay(
         trajectory: A whole episode.
         name: Its name.
         seed: Of the reset; a trajectory does not hold its own.
+        state: Of the simulator, in which the episode began; the environment needs ``reset_to``.
         on_picture: Takes every ``every``-th frame, and the last one.
         every: See ``on_picture``.
         only_first: Reset only.
@@ -111,7 +113,7 @@ def replay(
     if trajectory.start_step:
         raise DataError(f"{name} begins at step {trajectory.start_step} of its episode, which a reset cannot reach")
     actions = _actions_of(env, info, trajectory.actions)[: 0 if only_first else None]
-    obs = flatten_obs(env.observation_space, env.reset(seed=seed)[0])
+    obs = flatten_obs(env.observation_space, begun(env, seed, state))
     same = tuple(k for k, v in trajectory.obs.items() if k in obs and np.shape(obs[k]) == v.shape[1:])
     result = Replay(name, 0, len(actions), same)
     result.compare(0, trajectory.obs, obs)
@@ -131,6 +133,45 @@ def replay(
         if is_last:
             break
     return result
+
+
+def begun(env: gym.Env[Any, Any], seed: int, state: Mapping[str, Any] | None) -> Any:
+    """Reset an environment, go to a state of its simulator if there is one, and return what is observed."""
+    obs, _ = env.reset(seed=seed)
+    return obs if state is None else env.get_wrapper_attr("reset_to")(dict(state))
+
+
+def goes_to_states(env: gym.Env[Any, Any]) -> bool:
+    """Tell whether an environment can be set to a state: it has ``reset_to(state)``, as robomimic's have."""
+    return env.has_wrapper_attr("reset_to")
+
+
+def show_states(
+    env: gym.Env[Any, Any], states: Mapping[str, Any], name: str, on_picture: OnPicture, *, every: int, only_first: bool
+) -> None:
+    """Draw the stored states of an episode, one after the other.
+
+    Args:
+        env: With ``reset_to``, and ``render_mode="rgb_array"``.
+        states: ``states`` ``(T, S)``, and ``model``.
+        name: Of the episode.
+        on_picture: Takes the pictures.
+        every: Draw every n-th state.
+        only_first: Draw the first one.
+
+    Raises:
+        EnvError: If the environment renders nothing.
+    """
+    env.reset()
+    rows = states["states"][: 1 if only_first else None]
+    for step, row in enumerate(rows):
+        if step == 0 or step % every == 0:
+            model = {"model": states["model"]} if step == 0 else {}
+            env.get_wrapper_attr("reset_to")({**model, "states": row})
+            frame: Any = env.render()
+            if frame is None:
+                raise EnvError("the environment renders nothing, so there is nothing to write")
+            on_picture(captioned(fitted(as_picture(frame)), (name, f"step {step}")))
 
 
 def _actions_of(env: gym.Env[Any, Any], info: StoreInfo, actions: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqrl.core.errors import ConfigError, EnvError
+from seqrl.core.errors import ConfigError, DataError, EnvError
 from seqrl.scripts._script import (
     add_dataset,
     add_reader_options,
@@ -38,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
     what = p.add_mutually_exclusive_group()
     play = "play the actions in the environment (the default)"
     what.add_argument("--actions", "--use-actions", action="store_true", help=play)
+    shown = "draw the simulator's stored states, in an environment that has reset_to, such as robosuite's"
+    what.add_argument("--states", action="store_true", help=shown)
     images = ("--obs", "--render_image_names")
     what.add_argument(*images, nargs="+", metavar="KEY", help="draw these stored image observations")
     p.add_argument("--use-obs", action="store_true", help="draw stored image observations, all unless --obs names some")
@@ -74,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         video = None if args.output is None else stack.enter_context(VideoWriter(args.output, args.fps))
         if args.obs or args.use_obs:
             _draw(args, store, numbers, video)
+        elif args.states:
+            _show(args, store, numbers, video)
         else:
             _replay(args, store, numbers, video)
     if video is not None:
@@ -84,10 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(args: argparse.Namespace) -> None:
     if min(args.episodes, args.every) < 1 or not 0 < args.fps <= 50:
         raise ConfigError("--episodes and --every must be at least 1, --fps in (0, 50]")
-    if (args.obs or args.use_obs) and args.output is None:
-        raise ConfigError("--obs needs --output FILE, the video to write")
-    if args.actions and args.use_obs:
-        raise ConfigError("--use-obs draws stored images, --actions plays: give one of them")
+    if (args.obs or args.use_obs or args.states) and args.output is None:
+        raise ConfigError(f"--{'states' if args.states else 'obs'} needs --output FILE, the video to write")
+    if (args.actions or args.states) and args.use_obs:
+        raise ConfigError("--use-obs draws stored images, --actions and --states play: give one of them")
     check_seed(args.seed)
     check_output(args.output, (".gif", ".mp4"), overwrite=args.overwrite)
 
@@ -107,22 +111,50 @@ def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: A
         draw_stored(trajectory, name, keys, video.add, every=args.every, only_first=args.first)
 
 
+def _show(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
+    """Draw stored states."""
+    from seqrl.rollout.playback import goes_to_states, show_states
+
+    env = _environment(args, store.info, is_rendered=True)
+    try:
+        if not goes_to_states(env):
+            raise EnvError(f"environment {env} has no reset_to(state), so it cannot show states; try --actions")
+        for number in numbers:
+            states = _states(args, store, number)
+            if states is None:
+                raise DataError(f"{args.dataset}: {_name(store, number)} has no states; try --actions or --use-obs")
+            show_states(env, states, _name(store, number), video.add, every=args.every, only_first=args.first)
+    finally:
+        env.close()
+
+
+def _states(args: argparse.Namespace, store: Any, number: int) -> Any:
+    """Return the simulator's states of an episode; None if the data has none."""
+    from seqrl.data.ingest import located
+    from seqrl.data.robomimic_rest import stored_states
+
+    return stored_states(located(Path(args.dataset)), store.names[number])
+
+
 def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
     """Play the actions, and print what differs."""
     import gymnasium as gym
 
-    from seqrl.rollout.playback import replay
+    from seqrl.rollout.playback import goes_to_states, replay
 
     env = _environment(args, store.info, is_rendered=video is not None)
+    has_states = goes_to_states(env)
     results = []
     try:
         for number in numbers:
+            found = _states(args, store, number) if has_states else None
             result = replay(
                 env,
                 store.info,
                 store.trajectory(number),
                 _name(store, number),
                 seed=args.seed + number,
+                state=None if found is None else {"model": found["model"], "states": found["states"][0]},
                 on_picture=None if video is None else video.add,
                 every=args.every,
                 only_first=args.first,

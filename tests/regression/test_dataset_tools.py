@@ -6,14 +6,15 @@ import json
 import re
 from html.parser import HTMLParser
 
+import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
 from gymnasium import spaces
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from seqrl.core.spaces import space_to_json
-from seqrl.scripts import filter_dataset_size, get_dataset_info, playback_dataset, split_train_val
+from seqrl.scripts import convert_dataset, filter_dataset_size, get_dataset_info, playback_dataset, split_train_val
 
 
 @pytest.fixture
@@ -139,3 +140,76 @@ def test_actions_of_any_kind_are_drawn(tmp_path, monkeypatch, actions, charts):
             f["data"].attrs["action_space"] = json.dumps(space_to_json(spaces.MultiDiscrete([3, 2])))
     assert get_dataset_info.main([str(tmp_path / "d.hdf5"), "--html", str(tmp_path / "d.html")]) == 0
     assert (tmp_path / "d.html").read_text().count("<svg") == 2 + charts
+
+
+# ------------------------------------------------------------------------------------------ states
+class Slider(gym.Env):
+    """A point that is set anywhere, as a simulator is; a reset puts it at random, whatever the seed."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = spaces.Dict(x=spaces.Box(-9, 9, (1,), np.float32))
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, render_mode=None):
+        self.render_mode, self.models = render_mode, []
+
+    def reset(self, *, seed=None, options=None):
+        self.x = np.random.default_rng().random(1).astype(np.float32)
+        return {"x": self.x.copy()}, {}
+
+    def step(self, action):
+        self.x = self.x + action
+        return {"x": self.x.copy()}, 0.0, False, False, {}
+
+    def reset_to(self, state):
+        if "model" in state:
+            assert state["model"] == "<slider/>"
+        self.x = np.asarray(state["states"], np.float32)
+        return {"x": self.x.copy()}
+
+    def render(self):
+        return np.full((240, 240, 3), int(self.x[0] * 10), np.uint8)
+
+
+@pytest.fixture
+def slid(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    path, rng = tmp_path / "slid.hdf5", np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        args = {"env_name": "tests/Slider-v0", "type": 2, "env_kwargs": {}}
+        file.create_group("data").attrs["env_args"] = json.dumps(args)
+        for k in range(2):
+            actions = rng.uniform(0, 1, (5, 1)).astype(np.float32)
+            x = k + np.concatenate([[[1.0]], 1 + np.cumsum(actions, 0)]).astype(np.float32)
+            demo = file.create_group(f"data/demo_{k}")
+            demo["obs/x"], demo["next_obs/x"], demo["actions"] = x[:-1], x[1:], actions
+            demo["states"], demo.attrs["model_file"] = x[:-1].astype(np.float64), "<slider/>"
+    gym.register("tests/Slider-v0", Slider)
+    yield path
+    del gym.registry["tests/Slider-v0"]
+
+
+@pytest.mark.parametrize("kind", ["file", "store"])
+def test_actions_are_played_from_the_stored_state(slid, tmp_path, kind, capsys):
+    data = slid if kind == "file" else tmp_path / "store"
+    if kind == "store":
+        assert convert_dataset.main([str(slid), str(data)]) == 0
+    assert playback_dataset.main(["--dataset", str(data), "--use-actions", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out[out.index("{") :])["as_stored"] == 2, "a reset alone leads somewhere else"
+
+
+def test_states_are_drawn_one_after_the_other(slid, tmp_path, capsys):
+    video = tmp_path / "states.gif"
+    assert playback_dataset.main([str(slid), "--states", "--output", str(video)]) == 0
+    with h5py.File(slid) as file:
+        levels = np.concatenate([file[f"data/demo_{k}/states"][:, 0] for k in range(2)])
+    frames = [np.asarray(f.convert("RGB")) for f in ImageSequence.Iterator(Image.open(video))]
+    assert [int(f[5, 5, 0]) for f in frames] == pytest.approx([int(x * 10) for x in levels], abs=2)
+    with h5py.File(slid, "r+") as file:
+        del file["data/demo_1/states"]
+    assert playback_dataset.main([str(slid), "--states", "--output", str(video), "--overwrite"]) == 2
+    assert "demo_1 has no states; try --actions" in capsys.readouterr().err
+    words = ["--env", "CartPole-v1", "--states", "--output", str(tmp_path / "no.gif")]
+    assert playback_dataset.main([str(slid), *words]) == 2
+    assert "has no reset_to(state)" in capsys.readouterr().err

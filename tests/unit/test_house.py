@@ -68,6 +68,7 @@ def test_every_extra_is_declared():
         "lerobot",
         "minari",
         "pusht",
+        "robosuite",
         "tensorboard",
         "flash",
         "mamba",

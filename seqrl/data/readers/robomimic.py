@@ -26,6 +26,8 @@ from seqrl.data.store import StoreInfo
 logger = logging.getLogger(__name__)
 
 SUFFIXES = (".hdf5", ".h5")
+ROBOSUITE = "robosuite/"
+"""Prefix of the ids of robosuite's tasks; robomimic tells them by a type."""
 _MOST_PER_BYTE = 2048
 """No compression of HDF5's makes more bytes than this out of one, so a larger dataset is a damaged size."""
 _MOST_ENTRIES, _MOST_DEPTH = 1000, 16
@@ -149,13 +151,19 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
     return StoreInfo(
         observation_space=observation_space,
         action_space=action_space,
-        env_id=env_args.get("env_name"),
+        env_id=environment_id(env_args),
         env_kwargs=env_args.get("env_kwargs") or {},
         spaces_are_known=None not in (observation, action) and bool(_attribute(data, "spaces_are_known", True)),
         has_next_obs=all(_has(data[n], "next_obs") for n in names),
         filters={k: [as_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )
+
+
+def environment_id(env_args: dict[str, Any]) -> Any:
+    """Return the id of the environment that the attribute ``env_args`` names: those of type 1 are robosuite's."""
+    name = env_args.get("env_name")
+    return f"{ROBOSUITE}{name}" if env_args.get("type") == 1 and isinstance(name, str) else name
 
 
 def _masked_actions(demo: h5py.Group) -> int:

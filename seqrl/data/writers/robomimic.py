@@ -15,6 +15,7 @@ import numpy as np
 from seqrl.core.files import new_file
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
+from seqrl.data.readers.robomimic import ROBOSUITE
 from seqrl.data.robomimic_rest import write_rest
 from seqrl.data.store import StoreInfo
 
@@ -74,7 +75,9 @@ def renamed_filters(filters: Mapping[str, list[str]], old: Sequence[str], new: S
 
 def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory], names: Sequence[str] | None) -> int:
     data = file.create_group("data")
-    data.attrs["env_args"] = _text({"env_name": info.env_id, "type": 2, "env_kwargs": info.env_kwargs})
+    is_robosuite = (info.env_id or "").startswith(ROBOSUITE)
+    name = info.env_id.removeprefix(ROBOSUITE) if info.env_id else None
+    data.attrs["env_args"] = _text({"env_name": name, "type": 1 if is_robosuite else 2, "env_kwargs": info.env_kwargs})
     data.attrs["observation_space"] = _text(space_to_json(info.observation_space))
     data.attrs["action_space"] = _text(space_to_json(info.action_space))
     if not info.spaces_are_known:

@@ -260,8 +260,8 @@ def test_env_args_name_the_environment(make):
         file["data"].attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"horizon": 9}, "type": 1})
 
     store = open_store(make(add))
-    assert (store.info.env_id, store.info.env_kwargs) == ("Lift", {"horizon": 9})
-    assert store.env_names == ["Lift"] * 3
+    assert (store.info.env_id, store.info.env_kwargs) == ("robosuite/Lift", {"horizon": 9})
+    assert store.env_names == ["robosuite/Lift"] * 3
 
 
 def test_vectors_of_integers_are_discrete_actions(make):

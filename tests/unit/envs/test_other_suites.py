@@ -169,3 +169,35 @@ def test_pools_of_envpool_are_native_vectors(tmp_path):
     assert make_env("envpool/CartPole-v1").render() is None
     with pytest.raises(EnvError, match="did you mean 'CartPole-v1'"):
         make_env("envpool/CartPol-v1")
+
+
+def test_robosuite_has_robomimics_observations_and_states():
+    pytest.importorskip("robosuite")
+    env = make_env("robosuite/Lift", {"horizon": 5})
+    first = env.reset(seed=3)[0]
+    assert {"object", "robot0_eef_pos", "robot0_eef_quat", "robot0_gripper_qpos"} <= first.keys()
+    assert not {"object-state", "robot0_proprio-state"} & first.keys()
+    assert equal(first, env.reset(seed=3)[0])
+    assert not np.array_equal(first["object"], env.reset(seed=4)[0]["object"])
+    env.reset(seed=3)
+    state = env.get_wrapper_attr("get_state")()
+    ends = [env.step(env.action_space.sample()) for _ in range(5)]
+    assert [row[3] for row in ends] == [False] * 4 + [True]
+    assert ends[-1][4] == {"success": False}
+    again = env.get_wrapper_attr("reset_to")(state)
+    assert all(np.allclose(again[k], first[k], atol=1e-5) for k in first)
+    with pytest.raises(EnvError, match="did you mean 'Lift'"):
+        make_env("robosuite/Lfit")
+
+
+def test_controllers_of_robomimics_files_are_understood():
+    pytest.importorskip("robosuite")
+    old = {
+        "type": "OSC_POSE", "input_max": 1, "input_min": -1, "output_max": [0.05] * 3 + [0.5] * 3,
+        "output_min": [-0.05] * 3 + [-0.5] * 3, "kp": 150, "damping": 1, "impedance_mode": "fixed",
+        "kp_limits": [0, 300], "damping_limits": [0, 10], "position_limits": None, "orientation_limits": None,
+        "uncouple_pos_ori": True, "control_delta": True, "interpolation": None, "ramp_ratio": 0.2,
+    }  # fmt: skip
+    env = make_env("robosuite/Lift", {"robots": ["Panda"], "controller_configs": old, "ignore_done": True})
+    env.reset(seed=0)
+    assert np.isfinite(env.step(np.zeros(7, np.float32))[1])
