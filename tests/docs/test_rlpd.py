@@ -16,6 +16,8 @@ def test_the_table_is_that_of_the_results():
     assert all(json.loads(file.read_text())["commit"] for file in rlpd.FOLDER.glob("*.json"))
 
 
-def test_at_the_end_runs_with_old_data_are_ahead():
-    ends = {row: rlpd.curves(row)[:, -1, 1].mean() for row in rlpd.DATA}
-    assert ends["with the data"] > ends["without"] + 0.3
+def test_runs_with_old_data_learn_sooner():
+    curves = {row: rlpd.curves(row)[:, 1:, 1] for row in rlpd.DATA}
+    assert all(len(curve) == 5 for curve in curves.values()), "five seeds"
+    assert curves["with the data"].mean() > curves["without"].mean() + 0.2
+    assert (curves["with the data"][:, -1] >= 0.95).all()
