@@ -14,7 +14,15 @@ from gymnasium import spaces
 from PIL import Image, ImageSequence
 
 from seqrl.core.spaces import space_to_json
-from seqrl.scripts import convert_dataset, filter_dataset_size, get_dataset_info, playback_dataset, split_train_val
+from seqrl.data.ingest import open_store
+from seqrl.scripts import (
+    convert_dataset,
+    dataset_states_to_obs,
+    filter_dataset_size,
+    get_dataset_info,
+    playback_dataset,
+    split_train_val,
+)
 
 
 @pytest.fixture
@@ -213,3 +221,132 @@ def test_states_are_drawn_one_after_the_other(slid, tmp_path, capsys):
     words = ["--env", "CartPole-v1", "--states", "--output", str(tmp_path / "no.gif")]
     assert playback_dataset.main([str(slid), *words]) == 2
     assert "has no reset_to(state)" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------ states to observations
+SLIDER = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+class Slider(gym.Env):
+    observation_space = spaces.Dict(x=spaces.Box(-9, 9, (1,), np.float32), twice=spaces.Box(-99, 99, (1,), np.float32))
+    action_space = spaces.Box(-1, 1, (1,), np.float32)
+    count = 0
+
+    def __init__(self, gain=2.0):
+        self.gain = gain
+
+    def seen(self):
+        return {"x": self.x.copy(), "twice": self.gain * self.x}
+
+    def reset(self, *, seed=None, options=None):
+        self.x = np.zeros(1, np.float32)
+        return self.seen(), {}
+
+    def step(self, action):
+        self.x = (self.x + action).astype(np.float32)
+        return self.seen(), 0.0, False, False, {"success": self.is_success()}
+
+    def reset_to(self, state):
+        if state["states"][0] < 0:
+            raise RuntimeError("the simulator broke")
+        self.x = np.asarray(state["states"], np.float32)
+        return self.seen()
+
+    def is_success(self):
+        return bool(self.x[0] > 3)
+
+gym.register("tests/Slid-v0", Slider)
+"""
+
+
+@pytest.fixture
+def raw(tmp_path, monkeypatch):
+    """Demonstrations as a simulator records them: states and actions alone."""
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "slider.py").write_text(SLIDER)
+    path, rng = tmp_path / "demo.hdf5", np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        args = {"env_name": "tests/Slid-v0", "type": 2, "env_version": "9", "env_kwargs": {}}
+        file.create_group("data").attrs["env_args"] = json.dumps(args)
+        for k in (1, 2, 10):
+            demo = file.create_group(f"data/demo_{k}")
+            actions = rng.uniform(0, 1, (8, 1)).astype(np.float32)
+            x = np.concatenate([[[0.5]], 0.5 + np.cumsum(actions, 0)]).astype(np.float64)
+            demo["states"], demo["actions"], demo["action_dict/dx"] = x[:-1], actions, actions
+            demo["rewards"], demo.attrs["model_file"] = np.arange(8.0), "<slider/>"
+        file["mask/some"] = np.array([b"demo_1", b"demo_10"])
+    yield path
+    gym.registry.pop("tests/Slid-v0", None)
+
+
+def to_obs(raw, *words):
+    plugin = ["--plugin", str(raw.parent / "slider.py")]
+    return dataset_states_to_obs.main(["--dataset", str(raw), "--output_name", "out.hdf5", *plugin, *words])
+
+
+@pytest.mark.usefixtures("registries_as_before")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_states_become_observations(raw, workers):
+    assert to_obs(raw, "--num_procs", workers, "--env-kwargs", '{"gain": 3.0}') == 0
+    with h5py.File(raw) as given, h5py.File(raw.parent / "out.hdf5") as made:
+        assert json.loads(made["data"].attrs["env_args"])["env_version"] == "9"
+        assert sorted(made["data"]) == ["demo_1", "demo_10", "demo_2"]
+        for name, demo in made["data"].items():
+            states, actions = given[f"data/{name}/states"][()], given[f"data/{name}/actions"][()]
+            after = np.concatenate([states[1:], states[-1:] + actions[-1:]])
+            assert np.allclose(demo["obs/x"], states, atol=1e-6)
+            assert np.allclose(demo["next_obs/twice"], 3 * after, atol=1e-5)
+            assert demo["rewards"][()].tolist() == (after[:, 0] > 3).astype(float).tolist()
+            assert demo["dones"][()].tolist() == (after[:, 0] > 3).astype(int).tolist()
+            assert demo.attrs["model_file"] == "<slider/>"
+            assert {"states", "actions", "action_dict"} <= set(demo)
+        assert made["data"].attrs["total"] == 24
+        assert "some" in made["mask"]
+    assert len(open_store(str(raw.parent / "out.hdf5"))) == 3
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_robomimics_options_of_states_to_obs(raw):
+    words = ["--filter_key", "some", "--copy_rewards", "--done_mode", "1", "--exclude-next-obs", "--compress"]
+    assert to_obs(raw, *words) == 0
+    with h5py.File(raw.parent / "out.hdf5") as made:
+        assert sorted(made["data"]) == ["demo_1", "demo_10"]
+        demo = made["data/demo_10"]
+        assert "next_obs" not in demo
+        assert demo["rewards"][()].tolist() == list(range(8))
+        assert demo["dones"][()].tolist() == [0] * 7 + [1]
+        assert demo["obs/x"].compression == "gzip"
+    assert to_obs(raw) == 2, "the file is there"
+    assert to_obs(raw, "--overwrite", "--n", "1") == 0
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_an_interrupted_run_goes_on_where_it_stood(raw, capsys):
+    with h5py.File(raw, "r+") as file:
+        file["data/demo_10/states"][3] = -1.0
+    with pytest.raises(RuntimeError, match="the simulator broke"):
+        to_obs(raw)
+    assert not (raw.parent / "out.hdf5").exists()
+    capsys.readouterr()
+    with pytest.raises(RuntimeError, match="the simulator broke"):
+        to_obs(raw)
+    assert capsys.readouterr().err == "", "what was done is not done again"
+    with h5py.File(raw, "r+") as file:
+        file["data/demo_10/states"][3] = 2.0
+    assert to_obs(raw) == 0
+    done = capsys.readouterr().err.splitlines()
+    assert done == ["1 of 3: demo_1", "2 of 3: demo_2", "3 of 3: demo_10"], "the data is another, so all is"
+    assert sorted(p.name for p in raw.parent.iterdir() if "parts" in p.name) == []
+
+
+def test_what_states_to_obs_cannot_do_is_told(raw, slid, capsys):
+    assert to_obs(raw, "--env", "CartPole-v1") == 2
+    assert "has no reset_to(state)" in capsys.readouterr().err
+    assert to_obs(raw, "--filter_key", "none") == 2
+    assert "no filter key 'none'; it has: some" in capsys.readouterr().err
+    with h5py.File(raw, "r+") as file:
+        del file["data/demo_2/states"]
+    assert to_obs(raw) == 2
+    assert "demo_2 lacks states" in capsys.readouterr().err

@@ -77,7 +77,7 @@ class Robosuite(gym.Env[Any, Any]):
         """Act."""
         obs, reward, _, _ = self.task.step(np.asarray(action, np.float64))
         self._steps += 1
-        info = {"success": bool(self.task._check_success())}
+        info = {"success": self.is_success()}
         return _named(obs), float(reward), False, self._steps >= self._horizon, info
 
     def render(self) -> np.ndarray | None:
@@ -105,6 +105,10 @@ class Robosuite(gym.Env[Any, Any]):
         self.task.sim.forward()
         self._reset_controllers()
         return _named(self.task._get_observations(force_update=True))
+
+    def is_success(self) -> bool:
+        """Tell whether the task is solved now."""
+        return bool(self.task._check_success())
 
     def _reset_controllers(self) -> None:
         """Let the controllers begin from the joints of now, as after a reset."""
