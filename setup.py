@@ -22,6 +22,7 @@ EXTRAS = {
     "crafter": ["crafter>=1.8.3"],
     "envpool": ["envpool>=1.2.5"],
     "robosuite": ["robosuite>=1.5.2", "mujoco>=3.2,<3.4"],
+    "retro": ["stable-retro>=1.0.1", "opencv-python>=4.9"],
     "flash": ["flash-attn>=2.6"],
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
     "tensorboard": ["tensorboard>=2.17"],

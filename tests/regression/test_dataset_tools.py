@@ -135,12 +135,13 @@ def test_the_page_of_a_dataset(file, tmp_path):
     [
         (np.arange(6) % 3, 1),
         (np.stack([np.arange(6) % 3, np.arange(6) % 2], 1), 2),
-        (np.random.default_rng(0).random((6, 40)), 32),
+        (np.random.default_rng(0).random((6, 9)), 4),
     ],
     ids=["discrete", "multi_discrete", "many"],
 )
 def test_actions_of_any_kind_are_drawn(tmp_path, monkeypatch, actions, charts):
     monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("seqrl.rollout.dataset_page.MOST_CHARTS", 4)
     with h5py.File(tmp_path / "d.hdf5", "w") as f:
         demo = f.create_group("data/demo_0")
         demo["obs/x"], demo["actions"] = np.zeros((6, 1), np.float32), actions

@@ -69,6 +69,7 @@ def test_every_extra_is_declared():
         "minari",
         "pusht",
         "robosuite",
+        "retro",
         "tensorboard",
         "flash",
         "mamba",

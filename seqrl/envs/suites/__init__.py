@@ -58,6 +58,7 @@ _BUILT_IN = {
     "minigrid": (("MiniGrid-", "BabyAI-"), "minigrid", "minigrid", "MiniGrid-MemoryS7-v0"),
     "mo_gymnasium": (_MULTI_OBJECTIVE, "mo_gymnasium", "mo-gymnasium", "mo-mountaincar-v0"),
     "popgym": (("popgym-",), "popgym", "popgym", "popgym-RepeatFirstEasy-v0"),
+    "stable_retro": (("retro/",), "retro", "retro", "retro/Airstriker-Genesis-v0"),
     "robosuite": (("robosuite/",), "robosuite", "robosuite", "robosuite/Lift"),
 }
 """Name -> prefixes, module here, extra that brings the package, an id."""

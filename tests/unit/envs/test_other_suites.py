@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import obs_specs
@@ -201,3 +202,27 @@ def test_controllers_of_robomimics_files_are_understood():
     env = make_env("robosuite/Lift", {"robots": ["Panda"], "controller_configs": old, "ignore_done": True})
     env.reset(seed=0)
     assert np.isfinite(env.step(np.zeros(7, np.float32))[1])
+
+
+def test_games_of_stable_retro_one_in_each_process(tmp_path):
+    pytest.importorskip("stable_retro")
+    env = make_env("retro/Airstriker-Genesis-v0", {"max_episode_steps": 6})
+    try:
+        first, _ = env.reset(seed=0)
+        assert first.shape == (84, 84, 1)
+        assert env.action_space.n == 12
+        ends = [env.step(env.action_space.sample())[3] for _ in range(6)]
+        assert ends == [False] * 5 + [True]
+        assert env.render().shape == (224, 320, 3)
+        with pytest.raises(EnvError, match=r"set env\.vectorization to async"):
+            make_env("retro/Airstriker-Genesis-v0")
+    finally:
+        env.close()
+    env = make_env("retro/Airstriker-Genesis-v0", {"actions": "discrete", "grayscale": False, "screen_size": None})
+    assert env.observation_space.shape == (224, 320, 3)
+    assert isinstance(env.action_space, spaces.Discrete)
+    env.close()
+    with pytest.raises(EnvError, match=r"its ROM is missing"):
+        make_env("retro/1942-Nes-v0")
+    with pytest.raises(EnvError, match="did you mean"):
+        make_env("retro/Airstriker-Genesis")
