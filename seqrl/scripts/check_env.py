@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from seqrl.envs.check.environment import EnvReport
 
 WIDTH = 100
+MOST_SIZES = 8
+"""More categories than these are told by their range."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,10 +100,17 @@ def _as_text(args: argparse.Namespace, report: EnvReport) -> str:
 def _observations(report: EnvReport) -> list[str]:
     width = max(map(len, report.observations), default=0)
     return [
-        f"{name:<{width}}  {spec.dtype} {list(spec.shape)}"
-        + (f"  categories {', '.join(map(str, spec.nvec))}" if spec.nvec else "")
+        f"{name:<{width}}  {spec.dtype} {list(spec.shape)}" + (f"  {_categories(spec.nvec)}" if spec.nvec else "")
         for name, spec in report.observations.items()
     ]
+
+
+def _categories(sizes: Sequence[int]) -> str:
+    """Return how many categories each number has; their range where there are many numbers."""
+    if len(sizes) <= MOST_SIZES:
+        return f"categories {', '.join(map(str, sizes))}"
+    least, most = min(sizes), max(sizes)
+    return f"{least if least == most else f'{least} to {most}'} categories each"
 
 
 def _action(report: EnvReport) -> str:

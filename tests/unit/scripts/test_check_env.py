@@ -1,8 +1,10 @@
 """``seqrl check-env``: what it prints, and its exit codes."""
 
 import json
+import re
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from seqrl.envs.builtin import builtin_env_ids
@@ -95,3 +97,27 @@ def test_gymnasiums_own_warnings_come_back(capsys):
     before = gym.logger.min_level
     check_env.main(["CartPole-v1", "--steps", "1"])
     assert gym.logger.min_level == before
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [([3, 5], "categories 3, 5"), ([3, 5] * 20, "3 to 5 categories each"), ([4] * 9, "4 categories each")],
+)
+def test_many_categories_are_told_by_their_range(sizes, told, capsys):
+    class Grid(gym.Env):
+        observation_space = gym.spaces.MultiDiscrete(sizes)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(len(sizes), np.int64), {}
+
+        def step(self, action):
+            return np.zeros(len(sizes), np.int64), 0.0, True, False, {}
+
+    gym.register("check/Grid-v0", Grid)
+    try:
+        check_env.main(["check/Grid-v0", "--steps", "5"])
+    finally:
+        del gym.registry["check/Grid-v0"]
+    assert re.search(rf"int64 \[{len(sizes)}\]  {told}\n", capsys.readouterr().out)
