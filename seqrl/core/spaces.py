@@ -405,7 +405,7 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(
             f"{actions.dtype} actions of shape {actions.shape[1:]} do not say their space; "
-            "write it as JSON to the attribute 'action_space' of the group 'data'"
+            "in a robomimic file, write it as JSON to the attribute 'action_space' of the group 'data'"
         )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
         return spaces.Box(-np.inf, np.inf, actions.shape[1:], np.float32)

@@ -85,6 +85,9 @@ def _to_minari(
     source: Path, target: Path, *, overwrite: bool, options: dict[str, Any] | None, format: str | None
 ) -> int:
     folder, name = minari_folder(target)
+    given = located(source).resolve()
+    if folder.resolve() in (given, *given.parents):
+        raise DataError(f"{folder} is or holds what is to be converted; give another id")
     if folder.exists() and not (overwrite and (folder / "data" / "metadata.json").is_file()):
         raise DataError(
             f"{folder} exists" + ("; pass --overwrite to replace it" if not overwrite else ", and is no dataset")

@@ -10,7 +10,7 @@ import h5py
 
 from seqrl.core.errors import DataError
 from seqrl.core.strict_json import parse_json
-from seqrl.data.readers.robomimic import SUFFIXES, as_text, environment_id, naming
+from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, environment_id, naming, own_names, own_values
 from seqrl.data.store import StoreInfo
 
 FILE = "robomimic_rest.hdf5"
@@ -103,7 +103,7 @@ def stored_states(path: Path, name: str) -> dict[str, Any] | None:
         if not isinstance(demo, h5py.Group) or "states" not in demo:
             return None
         model = demo.attrs.get("model_file")
-        return {"states": demo["states"][()], "model": None if model is None else as_text(model)}
+        return {"states": own_values(demo, "states"), "model": None if model is None else as_text(model)}
 
 
 def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:
@@ -124,10 +124,21 @@ def _copy(source: h5py.Group, target: h5py.Group, but: Sequence[str]) -> None:
     for name in source:
         is_here = isinstance(source.get(name, getlink=True), h5py.HardLink)
         if name not in but and name not in episodes and name not in target and is_here:
+            _check_own(source[name])
             source.copy(name, target)
     for name in source.attrs:
         if name not in but and name not in target.attrs:
             _copy_attribute(source, target, name)
+
+
+def _check_own(item: Any) -> None:
+    """Refuse what keeps its values in other files, here or further down."""
+    if isinstance(item, h5py.Dataset):
+        check_size(item)
+    else:
+        for name in own_names(item):
+            if isinstance(item.get(name, getlink=True), h5py.HardLink):
+                _check_own(item[name])
 
 
 def _copy_attribute(source: h5py.Group, target: h5py.Group, name: str) -> None:

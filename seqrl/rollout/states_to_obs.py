@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from seqrl.core.errors import DataError, EnvError
 from seqrl.core.files import new_file, write_json
 from seqrl.core.spaces import flatten_obs
 from seqrl.core.strict_json import parse_json
-from seqrl.data.readers.robomimic import as_text, environment_id, naming, natural_order
+from seqrl.data.readers.robomimic import ROBOSUITE, as_text, environment_id, naming, natural_order, own_values
 from seqrl.envs.make import make_env
+from seqrl.envs.vector import SUCCESS_KEYS
 from seqrl.rollout.playback import goes_to_states
 
 Said = Callable[[int, int, str], None]
@@ -112,8 +114,9 @@ def states_to_obs(
     tasks = [(source, parts, wanted, name) for name in missing]
     with contextlib.ExitStack() as stack:
         if num_workers > 1:
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(num_workers, max(1, len(tasks)))))
-            finished: Iterable[str] = pool.imap_unordered(_one, tasks)
+            pool = ProcessPoolExecutor(num_workers, multiprocessing.get_context("spawn"))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            finished: Iterable[str] = (f.result() for f in as_completed([pool.submit(_one, t) for t in tasks]))
         else:
             stack.callback(_close_environments)
             finished = map(_one, tasks)
@@ -121,7 +124,7 @@ def states_to_obs(
             num_done += 1
             if said is not None:
                 said(num_done, len(demos), name)
-    _join(source, target, parts, demos)
+    _join(source, target, parts, demos, wanted)
     shutil.rmtree(parts)
     return len(demos)
 
@@ -165,9 +168,11 @@ def _one(task: tuple[Path, Path, Wanted, str]) -> str:
     env = _env_of(wanted)
     with naming(source), h5py.File(source, "r") as file:
         demo = file["data"][name]
-        states, actions = demo["states"][()], demo["actions"][()]
+        states, actions = own_values(demo, "states"), own_values(demo, "actions")
+        if not len(states) or len(states) != len(actions):
+            raise DataError(f"{source}: {name} has {len(states)} states and {len(actions)} actions")
         model = demo.attrs.get("model_file")
-        given = {k: demo[k][()] for k in ("rewards", "dones") if k in demo}
+        given = {k: own_values(demo, k) for k in ("rewards", "dones") if k in demo}
     rows, solved = _observed(env, states, actions, None if model is None else as_text(model))
     rewards = given.get("rewards") if wanted.copies_rewards else solved.astype(np.float64)
     dones = given.get("dones") if wanted.copies_dones else _dones(solved, wanted.done_mode)
@@ -197,11 +202,17 @@ def _observed(
     rows, solved = [flatten_obs(space, reset_to({"model": model, "states": states[0]}))], []
     for state in states[1:]:
         rows.append(flatten_obs(space, reset_to({"states": state})))
-        solved.append(is_solved is not None and bool(is_solved()))
+        solved.append(is_solved is not None and _truth(is_solved()))
     obs, _, _, _, info = env.step(actions[-1])
     rows.append(flatten_obs(space, obs))
-    solved.append(bool(info.get("success", False)))
+    told = any(bool(info.get(key)) for key in SUCCESS_KEYS)
+    solved.append(told or (is_solved is not None and _truth(is_solved())))
     return [{k: np.array(v) for k, v in row.items()} for row in rows], np.array(solved, bool)
+
+
+def _truth(success: Any) -> bool:
+    """Return what an environment says of success: a bool, or robomimic's dict with ``task``."""
+    return bool(success.get("task")) if isinstance(success, dict) else bool(success)
 
 
 def _dones(solved: np.ndarray, mode: int) -> np.ndarray:
@@ -210,7 +221,21 @@ def _dones(solved: np.ndarray, mode: int) -> np.ndarray:
     return chosen[mode].astype(np.int64)
 
 
-def _join(source: Path, target: Path, parts: Path, demos: Sequence[str]) -> None:
+_OUTDATED = ("observation_space", "spaces_are_known", "total", "env_args")
+"""Attributes that were about the observations of the source."""
+
+
+def _env_args(data: h5py.Group, wanted: Wanted) -> str:
+    """Return the attribute ``env_args`` for what the observations were made in."""
+    given = data.attrs.get("env_args")
+    old = {} if given is None else parse_json(as_text(given))
+    if not isinstance(old, dict) or environment_id(old) != wanted.env_id:
+        is_robosuite = wanted.env_id.startswith(ROBOSUITE)
+        old = {"env_name": wanted.env_id.removeprefix(ROBOSUITE), "type": 1 if is_robosuite else 2}
+    return json.dumps({**old, "env_kwargs": wanted.env_kwargs}, indent=4)
+
+
+def _join(source: Path, target: Path, parts: Path, demos: Sequence[str], wanted: Wanted) -> None:
     """Write the demonstrations as one file, with all that the source holds beside observations, rewards and ends."""
     made = ("obs", "next_obs", "rewards", "dones")
     with (
@@ -220,7 +245,8 @@ def _join(source: Path, target: Path, parts: Path, demos: Sequence[str]) -> None
         h5py.File(temporary, "w") as out,
     ):
         data, total = out.create_group("data"), 0
-        data.attrs.update(file["data"].attrs)
+        data.attrs.update({k: v for k, v in file["data"].attrs.items() if k not in _OUTDATED})
+        data.attrs["env_args"] = _env_args(file["data"], wanted)
         for name in demos:
             demo, new = file["data"][name], data.create_group(name)
             new.attrs.update(demo.attrs)
@@ -233,5 +259,6 @@ def _join(source: Path, target: Path, parts: Path, demos: Sequence[str]) -> None
             new.attrs["num_samples"] = len(new["actions"])
             total += len(new["actions"])
         data.attrs["total"] = total
-        if "mask" in file:
-            file.copy("mask", out)
+        for key, names in file.get("mask", {}).items():
+            chosen = [name for name in names[()] if as_text(name) in demos]
+            out[f"mask/{key}"] = np.array(chosen, "S")

@@ -66,6 +66,8 @@ class _Array:
             raise DataError(
                 f"{name} is in Fortran's order, in which rows are not together: save np.ascontiguousarray of it"
             )
+        if self.dtype.kind not in "biuf":
+            raise DataError(f"{name} is of dtype {self.dtype}, not numbers")
         if not self.shape:
             raise DataError(f"{name} is a single number, not an array with a row for each step")
         self._stream, self._name, self._left = stream, name, self.shape[0]
@@ -132,7 +134,10 @@ def read_arrays(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo
     with _naming(path):
         info = _info(path, sources, columns)
     truncates = options.get("dones_mean") == "truncated"
-    yield info, (_one_each if has_one_each else _one_after_another)(sources, columns, truncates)
+    if has_one_each:
+        yield info, _one_each(sources, columns, truncates, knows_last=info.has_next_obs)
+    else:
+        yield info, _one_after_another(sources, columns, truncates)
 
 
 @contextmanager
@@ -187,14 +192,19 @@ def _all_actions(files: list[Path], name: str) -> Iterator[np.ndarray]:
 
 
 def _actions(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind in "iu" and values.shape[1:] == (1,):
+        return values[:, 0]  # numbers of discrete actions in a column
     return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
-def _one_each(files: list[Path], columns: Mapping[str, str], truncates: bool) -> NamedTrajectories:
+def _one_each(files: list[Path], columns: Mapping[str, str], truncates: bool, *, knows_last: bool) -> NamedTrajectories:
     for file in files:
         with _naming(file), ExitStack() as stack:
             source = _Source(file, stack)
             values = {k: source.array(v).all() for k, v in columns.items() if k not in ("episode", "episode_ends")}
+            has_last = all(len(v) == len(values["actions"]) + 1 for k, v in values.items() if k.startswith("obs/"))
+            if has_last != knows_last and not any(k.startswith("next_obs/") for k in columns):
+                raise DataError(f"{file} {'has' if has_last else 'lacks'} a last observation, unlike {files[0].name}")
             trajectory = _trajectory(values, truncates).check()
         yield file.stem, trajectory
 
@@ -236,12 +246,19 @@ def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
     return np.append(np.flatnonzero(last) + 1, num)
 
 
+def _per_step(values: np.ndarray, name: str) -> np.ndarray:
+    """Return ``(T,)`` of ``(T,)`` or ``(T, 1)``."""
+    if values.shape not in ((len(values),), (len(values), 1)):
+        raise DataError(f"{name} has rows of shape {values.shape[1:]}, not a number for each step")
+    return values.reshape(-1)
+
+
 def _trajectory(values: dict[str, np.ndarray], truncates: bool) -> Trajectory:
     num = len(values["actions"])
 
     def flag(name: str) -> np.ndarray:
         given = values.get(name)
-        return np.zeros(num, bool) if given is None else given.reshape(len(given), -1)[:, 0].astype(bool)
+        return np.zeros(num, bool) if given is None else _per_step(given, name).astype(bool)
 
     def named(prefix: str) -> dict[str, np.ndarray]:
         return {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
@@ -256,7 +273,7 @@ def _trajectory(values: dict[str, np.ndarray], truncates: bool) -> Trajectory:
     return Trajectory(
         obs={k: v if len(v) == num + 1 else np.concatenate([v, last[k]]) for k, v in obs.items()},
         actions=_actions(values["actions"]),
-        rewards=rewards.reshape(len(rewards), -1)[:, 0].astype(np.float32),
+        rewards=_per_step(rewards, "rewards").astype(np.float32),
         terminated=terminated,
         truncated=truncated & ~terminated,
         goal={k: v if len(v) == num + 1 else np.concatenate([v, v[-1:]]) for k, v in named("goal/").items()},

@@ -11,6 +11,9 @@ from PIL import Image
 
 from seqrl.core.errors import DataError
 
+_FORMATS = ("PNG", "JPEG")
+"""Others can start programs (PostScript), and no dataset needs them."""
+
 
 def pyarrow_for(path: Path, extra: str) -> Any:
     """Return the module ``pyarrow`` with ``dataset`` and ``parquet`` loaded.
@@ -41,6 +44,9 @@ def numbers_of(column: Any, shape: tuple[int, ...]) -> np.ndarray:
     while hasattr(values.type, "value_type"):
         if values.null_count:
             raise DataError("a column has rows without a value")
+        lengths = np.diff(values.offsets.to_numpy()) if hasattr(values, "offsets") else np.zeros(0)
+        if len(lengths) and lengths.min() != lengths.max():
+            raise DataError(f"rows of {column.type} have different lengths, from {lengths.min()} to {lengths.max()}")
         values = values.flatten()
     if values.null_count:
         raise DataError("a column has rows without a value")
@@ -61,11 +67,11 @@ def images_of(rows: list[bytes], shape: tuple[int, ...], *, is_reduced: bool = F
     Raises:
         DataError: If one has another shape.
     """
-    images: list[Image.Image] = [Image.open(io.BytesIO(row)) for row in rows]
+    images: list[Image.Image] = [Image.open(io.BytesIO(row), formats=_FORMATS) for row in rows]
     if is_reduced:
         size = (shape[1], shape[0])
         images = [image.convert("RGB").resize(size, Image.Resampling.BOX) for image in images]
     pictures = [np.asarray(image) for image in images]
-    if wrong := next((p.shape for p in pictures if p.size != np.prod(shape)), None):
+    if wrong := next((p.shape for p in pictures if p.shape != shape and (*p.shape, 1) != tuple(shape)), None):
         raise DataError(f"an image has shape {wrong}, and its space {shape}")
     return np.stack(pictures).reshape(len(rows), *shape)

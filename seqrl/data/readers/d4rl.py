@@ -14,7 +14,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import OBS_KEY, extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
-from seqrl.data.readers.robomimic import check_size, naming
+from seqrl.data.readers.robomimic import check_size, naming, own_names
 from seqrl.data.store import StoreInfo
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
@@ -50,7 +50,7 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     with ExitStack() as stack:
         with naming(path, "D4RL file"):
             file = stack.enter_context(h5py.File(path, "r"))
-            if missing := sorted(set(NEEDED) - set(file)):
+            if missing := sorted(set(NEEDED) - set(own_names(file))):
                 raise DataError(f"{path} lacks {', '.join(missing)}")
             columns = {name: file[name] for name in (*NEEDED, "timeouts", "next_observations") if name in file}
             _check(columns, path)

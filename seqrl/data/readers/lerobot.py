@@ -46,10 +46,10 @@ class LeRobot(Reader):
         """Return the size of the store, which is much larger than videos; None where the folder is damaged."""
         try:
             dataset = _Dataset(path, options)
-        except DataError:
+            num, frames = (int(dataset.info[k]) for k in ("total_episodes", "total_frames"))
+        except (DataError, LookupError, TypeError, ValueError):
             return None
         row = sum(np.dtype(f.dtype).itemsize * int(np.prod(f.shape)) for f in (*dataset.obs.values(), dataset.action))
-        num, frames = (int(dataset.info.get(k, 0)) for k in ("total_episodes", "total_frames"))
         return StoreSize(num, frames, (frames + num) * (row + _REST_BYTES) + LOG_LINE_BYTES * num)
 
 
@@ -147,7 +147,9 @@ class _Dataset:
             lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
             rows = [(int(line["task_index"]), str(line["task"])) for line in lines]
         by_index = dict(rows)
-        return [by_index.get(i, "") for i in range(max(by_index) + 1)] if len(by_index) > 1 else []
+        if len(by_index) > 1 and sorted(by_index) != list(range(len(by_index))):
+            raise DataError(f"{self.path}: the tasks are not numbered from 0 on")
+        return [by_index[i] for i in range(len(by_index))] if len(by_index) > 1 else []
 
 
 @contextmanager
@@ -301,9 +303,10 @@ class _Reading:
             names["chunk_index"], names["file_index"], begin = self._places[number, feature.name]
         else:
             names["episode_chunk"] = number // int(info.get("chunks_size", 1000))
-        file = dataset.path / str(info["video_path"]).format(**names)
-        if not file.resolve().is_relative_to(dataset.path.resolve()):
-            raise DataError(f"{file} is outside of {dataset.path}")
+        place = Path(str(info["video_path"]).format(**names))
+        if place.is_absolute() or ".." in place.parts:
+            raise DataError(f"{place} is outside of {dataset.path}")
+        file = dataset.path / place
         times = begin + np.arange(table.num_rows) / float(info["fps"])
         if "timestamp" in table.column_names:
             times = begin + _flat(table, "timestamp").astype(np.float64)
@@ -314,6 +317,8 @@ _PLACE = ("chunk_index", "file_index", "from_timestamp")
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind in "iu" and values.shape[1:] == (1,):
+        return values[:, 0]  # numbers of discrete actions
     return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
@@ -340,7 +345,8 @@ def frames_at(file: Path, times: np.ndarray, tolerance: float, size: tuple[int, 
     out = np.empty((len(times), *size, 3), np.uint8)
     done = 0
     try:
-        with av.open(str(file)) as container:
+        # A file object and a fixed format: names that are URLs, and playlists that name other files, are not followed.
+        with file.open("rb") as opened, av.open(opened, "r", format="mp4") as container:
             stream = container.streams.video[0]
             stream.thread_type = "AUTO"
             container.seek(max(0, int((times[0] - tolerance) / stream.time_base)), stream=stream)
@@ -351,7 +357,7 @@ def frames_at(file: Path, times: np.ndarray, tolerance: float, size: tuple[int, 
                     done += 1
                 if done == len(times) or frame.time > times[done] + tolerance:
                     break
-    except (av.FFmpegError, IndexError) as error:
+    except (av.FFmpegError, OSError, IndexError) as error:
         raise DataError(f"{file}: not a readable video ({error})") from error
     if done < len(times):
         raise DataError(f"{file} has no frame at {times[done]:.3f} s")

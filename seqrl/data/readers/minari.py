@@ -20,7 +20,7 @@ from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
-from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order
+from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order, own_names
 from seqrl.data.store import StoreInfo
 
 DATA, METADATA = "main_data.hdf5", "metadata.json"
@@ -123,7 +123,9 @@ def _hdf5_episode(
     file: h5py.File, space: spaces.Space[Any], action_space: spaces.Space[Any], name: str
 ) -> dict[str, Any]:
     """Return name -> values of an episode, nested as the spaces are."""
+    own_names(file)
     episode = file[name]
+    own_names(episode)
     seen, actions = (_values(s, episode[k], 0) for s, k in ((space, "observations"), (action_space, "actions")))
     return {"observations": seen, "actions": actions, **{key: _array(episode[key]) for key in _PER_STEP}}
 
@@ -188,6 +190,8 @@ def _space(found: Any, depth: int) -> spaces.Space[Any]:
 
 def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
     """Return the values of a space over an episode, nested as the space is."""
+    if isinstance(item, h5py.Group):
+        own_names(item)
     if isinstance(space, spaces.Dict):
         return {name: _values(sub, item[name], depth + 1) for name, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

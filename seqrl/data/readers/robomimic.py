@@ -120,7 +120,7 @@ def _demo_names(file: h5py.File, path: Path) -> list[str]:
             f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}. Another format is read by the reader "
             "of a plug-in (--plugin)"
         )
-    names = sorted(_names(file["data"]), key=natural_order)
+    names = sorted(own_names(file["data"]), key=natural_order)
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episode")
     for name in names:
@@ -219,24 +219,39 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
     return terminated, truncated
 
 
-def _names(group: Any) -> list[str]:
+def own_names(group: Any) -> list[str]:
     """Return what a group lists.
 
     Raises:
-        DataError: If it is none.
+        DataError: If it is none, or something in it leads to another file.
     """
     if not isinstance(group, h5py.Group):
         raise DataError(f"{group.name} is a dataset, not a group")
-    return list(group)
+    names = list(group)
+    for name in names:
+        if isinstance(group.get(name, getlink=True), h5py.ExternalLink):
+            raise DataError(f"{group.name}: {name} leads to another file, which is not read")
+    return names
 
 
 def _has(group: Any, name: str) -> bool:
     """Tell whether a group lists a name; h5py's ``in`` and ``get`` take what is there, but damaged, for absent."""
-    return name in _names(group)
+    return name in own_names(group)
 
 
 def _attribute(item: h5py.Group, name: str, default: Any) -> Any:
     return item.attrs[name] if name in item.attrs else default  # noqa: SIM401  (as above)
+
+
+def own_values(group: Any, name: str) -> np.ndarray:
+    """Return the numbers of a dataset that lies in the file itself.
+
+    Raises:
+        DataError: If it lies elsewhere, is missing, or holds something else.
+    """
+    if name not in own_names(group):
+        raise DataError(f"{group.name} lacks {name}")
+    return _numbers(group[name])
 
 
 def _numbers(item: Any) -> np.ndarray:
@@ -270,18 +285,20 @@ def _content(item: Any, kinds: str) -> np.ndarray:
 
 
 def check_size(item: h5py.Dataset) -> None:
-    """Refuse a dataset whose size is a damaged number, before memory is asked for.
+    """Refuse a dataset that lies in other files, or whose size is a damaged number, before memory is asked for.
 
     Raises:
-        DataError: If the file is too small to hold it.
+        DataError: If it does, or the file is too small to hold it.
     """
+    if item.external or item.is_virtual:
+        raise DataError(f"{item.name} keeps its values in other files, which are not read")
     if item.nbytes > _MOST_PER_BYTE * item.file.id.get_filesize():
         raise DataError(f"{item.name} claims {item.nbytes} bytes, more than the file can hold")
 
 
 def datasets(group: h5py.Group) -> dict[str, h5py.Dataset]:
     """Return name -> dataset, nested names joined by ``/``."""
-    _names(group)
+    own_names(group)
     found: dict[str, h5py.Dataset] = {}
     level: dict[str, h5py.Group] = {"": group}
     for _ in range(_MOST_DEPTH):

@@ -46,6 +46,8 @@ def make(
     game, known = env_id.removeprefix(PREFIX), stable_retro.data.list_games()
     if game not in known:
         raise EnvError(f"stable-retro has no game {game!r}{did_you_mean(game, known)}")
+    if actions not in ("filtered", "discrete", "multi_discrete", "all"):
+        raise EnvError(f"actions must be filtered, discrete, multi_discrete or all, got {actions!r}")
     kind = stable_retro.Actions[actions.upper()]
     try:
         env = stable_retro.make(game, use_restricted_actions=kind, render_mode=render_mode or "rgb_array", **options)

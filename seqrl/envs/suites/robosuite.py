@@ -34,8 +34,8 @@ class Robosuite(gym.Env[Any, Any]):
     """A task of robosuite in gymnasium's interface.
 
     Observations are named as in robomimic's files: ``object`` holds the state of the objects, the robots' own are
-    ``robot0_...``, and images ``<camera>_image`` are upright. ``info["success"]`` tells whether the task is solved,
-    which ends nothing; the time limit (``horizon``) truncates.
+    ``robot0_...``, and ``<camera>_image`` and ``<camera>_depth`` are upright. ``info["success"]`` tells whether the
+    task is solved, which ends nothing; the time limit (``horizon``) truncates.
 
     Args:
         task: Its name, such as ``Lift``.
@@ -130,7 +130,7 @@ def _named(obs: dict[str, Any]) -> dict[str, np.ndarray]:
     found = {}
     for name, value in obs.items():
         array = np.atleast_1d(np.asarray(value))
-        if name.endswith("_image"):
+        if name.endswith(("_image", "_depth")):
             found[name] = array[::-1].copy()
         elif not name.endswith("proprio-state"):
             found[_RENAMED.get(name, name)] = array

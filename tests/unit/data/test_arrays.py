@@ -179,3 +179,25 @@ def test_damaged_files_are_told_by_their_checksums(tmp_path, compressed):
         else:  # an array that is not read, or a date
             assert all(np.array_equal(a, b) for a, b in zip(found, good, strict=True))
     assert told > 120
+
+
+def test_files_that_do_not_agree_on_the_last_observation(tmp_path):
+    save_each(tmp_path / "runs", last=True)
+    file = tmp_path / "runs/run_9.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, **{k: v[: len(arrays["acts"])] for k, v in arrays.items()})
+    with pytest.raises(DataError, match=r"run_9.npz lacks a last observation, unlike run_2.npz"):
+        open_store(str(tmp_path / "runs"), {"columns": COLUMNS})
+
+
+def test_columns_of_one_number_and_rewards_of_several(tmp_path):
+    arrays = steps()
+    np.savez(tmp_path / "x.npz", **{**arrays, "acts": arrays["acts"][:, None]})
+    store = open_store(str(tmp_path / "x.npz"), {"columns": COLUMNS | BORDERS["ids"]})
+    assert np.array_equal(store.trajectory(0).actions, arrays["acts"][: LENGTHS[0]])
+    np.savez(tmp_path / "y.npz", **{**arrays, "rews": np.zeros((ENDS[-1], 2))})
+    with pytest.raises(DataError, match=r"rewards has rows of shape \(2,\)"):
+        open_store(str(tmp_path / "y.npz"), {"columns": COLUMNS | BORDERS["ids"]})
+    np.savez(tmp_path / "z.npz", **{**arrays, "states": np.array(["a"] * ENDS[-1])})
+    with pytest.raises(DataError, match="states is of dtype <U1, not numbers"):
+        open_store(str(tmp_path / "z.npz"), {"columns": COLUMNS | BORDERS["ids"]})

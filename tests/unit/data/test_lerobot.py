@@ -247,3 +247,21 @@ def test_other_formats_take_no_image_size(tmp_path):
 def test_reader_options_need_a_dataset():
     with pytest.raises(ConfigError, match="--image-size is that of --dataset"):
         train._data(train.parser().parse_args(["--algo", "bc", "--image-size", "8", "8"]))
+
+
+def test_a_video_that_is_a_list_of_other_files_is_refused(tmp_path):
+    path = write(tmp_path / "data")
+    secret = tmp_path / "secret.ts"
+    write_video(secret, [9] * 30)
+    (path / "list.m3u8").write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:3,\n{secret}\n#EXT-X-ENDLIST\n")
+    change_info(path, video_path="list.m3u8")
+    with pytest.raises(DataError, match="not a readable video"):
+        open_store(str(path))
+
+
+def test_videos_may_be_links_as_in_the_cache_of_the_hub(tmp_path):
+    path = write(tmp_path / "data")
+    video = path / "videos/observation.images.front/chunk-000/file-000.mp4"
+    video.rename(tmp_path / "blob")
+    video.symlink_to(tmp_path / "blob")
+    assert len(open_store(str(path))) == 3

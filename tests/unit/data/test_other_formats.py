@@ -18,6 +18,7 @@ from seqrl.core.types import Trajectory
 from seqrl.data import StoreInfo, StoreWriter, convert
 from seqrl.data.ingest import open_store
 from seqrl.data.readers import READERS
+from seqrl.data.readers.arrow import images_of, numbers_of
 from seqrl.scripts import convert_dataset
 
 WRITTEN = Path(__file__).parents[2] / "data" / "minari"
@@ -333,3 +334,27 @@ def test_discrete_entries_goals_and_masks_reach_minari(tmp_path):
 def test_ids_that_minari_does_not_take(target, tmp_path, capsys):
     assert convert_dataset.main([str(WRITTEN / "cart-v0"), target, "--to", "minari"]) == 2
     assert "is no id of Minari" in capsys.readouterr().err
+
+
+def test_a_dataset_of_minari_is_not_written_over_its_source(tmp_path):
+    folder = tmp_path / "mine/cart-v0"
+    shutil.copytree(WRITTEN / "cart-v0", folder)
+    assert convert_dataset.main([str(folder), str(folder), "--to", "minari", "--overwrite"]) == 2
+    assert convert_dataset.main([str(folder), str(folder / "store")]) == 0
+    assert convert_dataset.main([str(folder / "store"), str(folder), "--to", "minari", "--overwrite"]) == 2
+    assert len(open_store(str(folder / "store"))) == 3
+
+
+def test_images_that_would_start_a_program_are_refused():
+    with pytest.raises(Image.UnidentifiedImageError):
+        images_of([b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"], (9, 9, 3))
+    data = io.BytesIO()
+    Image.fromarray(np.zeros((4, 8, 3), np.uint8)).save(data, "PNG")
+    with pytest.raises(DataError, match=r"shape \(4, 8, 3\), and its space \(3, 4, 8\)"):
+        images_of([data.getvalue()], (3, 4, 8))
+
+
+def test_rows_of_different_lengths_are_not_shifted():
+    pyarrow = pytest.importorskip("pyarrow")
+    with pytest.raises(DataError, match="different lengths, from 1 to 3"):
+        numbers_of(pyarrow.array([[1.0, 2.0, 3.0], [4.0]]), (2,))
