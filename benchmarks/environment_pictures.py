@@ -81,6 +81,7 @@ PICTURES = {
     "masked_bandit": Picture("seqrl/MaskedBandit-v0", (5, 20, -1)),
     "maze_runner": Picture("seqrl/MazeRunner-v0", (0, 10, 20, -1), MAZE, 2),
     "multi_discrete_recall": Picture("seqrl/MultiDiscreteRecall-v0", (0, -1), {}, 1),
+    "tool_recall": Picture("seqrl/ToolRecall-v0", (0, -1), {}, 1, is_stacked=True),
     "half_cheetah_velocity": Picture("seqrl/HalfCheetahVelocity-v0", (0, 12, 24), player=steady),
     "attempts": Picture("seqrl/Attempts-v0", (0, 4, 5, -1), {"attempts": 2, "env_kwargs": {"size": 7}}, 5),
 }

@@ -79,8 +79,10 @@ class OnnxPolicy:
             width = self._shape("action_mask")[-1]
             given["action_mask"] = np.ones((num_rows, width), bool)
             if mask is not None:
-                given["action_mask"] = np.asarray(mask, bool).reshape(num_rows, width)
-                parts = np.split(given["action_mask"], np.cumsum(self.facts["factors"])[:-1], axis=-1)
+                legal = np.asarray(mask, bool).reshape(num_rows, -1)
+                given["action_mask"][:, width - legal.shape[1] :] = legal  # values beside choices are always legal
+                choices = given["action_mask"][:, width - sum(self.facts["factors"]) :]
+                parts = np.split(choices, np.cumsum(self.facts["factors"])[:-1], axis=-1)
                 if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
                     raise DataError("an action mask leaves no legal action")
         given |= self._noise(num_rows)
@@ -88,8 +90,8 @@ class OnnxPolicy:
         answers = dict(zip(self._outputs, found, strict=True))
         self._state = {name: answers[f"next_{name}"] for name in self._state}
         self._is_first = np.zeros(num_rows, bool)
-        actions = _within(self.facts["action_space"], answers["action"])
-        return actions if batched_ob else actions[0]
+        actions = answers["action"]
+        return _taken(self.facts["action_space"], actions if batched_ob else actions[0])
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:
         try:
@@ -189,10 +191,42 @@ def _numpy_type(kind: str) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
+def _taken(space: Mapping[str, Any], actions: np.ndarray) -> Any:
+    """Return actions as the environment takes them: those of a Dict or a Tuple part by part."""
+    if space["type"] not in ("Dict", "Tuple"):
+        return _within(space, actions)
+    parts = space["spaces"]
+    named = parts.items() if space["type"] == "Dict" else enumerate(parts)
+    found, begin = {}, 0
+    for key, sub in named:
+        width = _num_numbers(sub)
+        own = actions[..., begin : begin + width]
+        if sub["type"] not in ("Dict", "Tuple"):
+            own = own.reshape((*actions.shape[:-1], *_action_shape(sub)))
+        found[key] = _taken(sub, own)
+        begin += width
+    return found if space["type"] == "Dict" else tuple(found.values())
+
+
+def _num_numbers(space: Mapping[str, Any]) -> int:
+    """Return of how many numbers an action consists."""
+    if space["type"] in ("Dict", "Tuple"):
+        parts = space["spaces"]
+        return sum(_num_numbers(sub) for sub in (parts.values() if space["type"] == "Dict" else parts))
+    return int(np.prod(_action_shape(space)))
+
+
+def _action_shape(space: Mapping[str, Any]) -> tuple[int, ...]:
+    if space["type"] in ("Box", "Discrete"):
+        return tuple(space.get("shape", ()))
+    return np.shape(space["nvec"]) if space["type"] == "MultiDiscrete" else tuple(np.atleast_1d(space["n"]))
+
+
 def _within(space: Mapping[str, Any], actions: np.ndarray) -> np.ndarray:
     """Return actions of the dtype of their space, and within its bounds in that dtype."""
     if space["type"] != "Box":
-        return actions.astype(space.get("dtype", "int8"))
+        chosen: np.ndarray = np.rint(actions).astype(space.get("dtype", "int8"))
+        return chosen
     low, high = (np.array(space[k], dtype=np.float64).reshape(-1) for k in ("low", "high"))
     shape = space["shape"]
     low, high = (np.broadcast_to(bound, int(np.prod(shape))).reshape(shape) for bound in (low, high))

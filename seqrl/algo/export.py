@@ -152,11 +152,19 @@ class EnvironmentAction(nn.Module):
         super().__init__()
         self.kind, self.factors, self.shape = codec.kind, codec.factors, codec.shape
         self.takes_integers = codec.dtype.kind in "iu"
+        self.parts = nn.ModuleList(EnvironmentAction(part) for part in codec.parts)
+        self.width = codec.parts[0].dim if codec.parts else 0
         for name, value in codec.scaling().items():
             self.register_buffer(f"of_{name}", torch.from_numpy(value), persistent=False)
 
     def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both: ``(B, A)``, and ``(B, *shape)``, int64 for what is discrete."""
+        """Return both: ``(B, A)``, and ``(B, *shape)``, int64 for what is discrete; float32 with values beside it."""
+        if self.kind == "hybrid":
+            (clipped, values), (chosen, numbers) = (
+                part(own)
+                for part, own in zip(self.parts, (actions[:, : self.width], actions[:, self.width :]), strict=True)
+            )
+            return torch.cat([clipped, chosen], -1), torch.cat([values, numbers.float()], -1)[:, self._of("order")]
         if self.kind == "binary":
             return actions, (actions > 0.5).to(torch.int64).reshape(-1, *self.shape)
         if self.kind == "categorical":
@@ -249,6 +257,10 @@ def _refusal(module: PolicyStep, error: Exception) -> ConfigError:
     )
 
 
+def _choices(codec: ActionCodec) -> ActionCodec:
+    return codec.parts[1] if codec.parts else codec
+
+
 def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dict[str, Any]:
     config = module._algo[0].config
     state = module.example(1)
@@ -263,7 +275,7 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
             for k, v in module.obs.items()
         },
         "max_step": module._algo[0].max_step,
-        "factors": list(module._algo[0].codec.factors),
+        "factors": list(_choices(module._algo[0].codec).factors),
         "observation_space": space_to_json(observation_space),
         "action_space": space_to_json(action_space),
         "reads_reward": bool(config.observation.use_prev_reward or module._algo[0].needs_reward),

@@ -33,7 +33,10 @@ class IQL(ValueAgent[IQLSection]):
     that the data does not hold is ever judged.
     """
 
-    auto_distribution: ClassVar[Mapping[str, Choice]] = {"continuous": ("gaussian", {"std": "shared"})}
+    auto_distribution: ClassVar[Mapping[str, Choice]] = {
+        "continuous": ("gaussian", {"std": "shared"}),
+        "hybrid": ("hybrid", {"values": "gaussian"}),
+    }
     fitted = ("loss/critic", "loss/value")
 
     def _create_networks(self) -> None:

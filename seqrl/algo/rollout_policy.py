@@ -67,7 +67,9 @@ class RolloutPolicy:
         batched_ob: bool = False,
         action_mask: Any = None,
     ) -> Any:
-        """Return the environment's action for one more observation; an array of actions with ``batched_ob``.
+        """Return the environment's action for one more observation; with ``batched_ob`` an array of one per row.
+
+        Actions of a Dict or Tuple space are a dict or a tuple, of arrays with ``batched_ob``.
 
         Args:
             ob: As the environment gives it; with ``batched_ob``, one row per environment.
@@ -101,7 +103,7 @@ class RolloutPolicy:
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
         self._calls += 1
         self._vector = vector  # only now: a call that was refused begins no episode
-        return actions if batched_ob else actions[0]
+        return self._codec.nested(actions if batched_ob else actions[0])
 
     def _flat(self, ob: Any) -> dict[str, np.ndarray]:
         """Return name -> array, from the environment's own structure or from a dict that is flat already."""

@@ -63,10 +63,11 @@ class SoftAgent(ValueAgent[SoftSectionT]):
         if entropy.alpha != "auto":
             return Temperature(len(self.discounts), alpha=entropy.alpha)
         codec, target = self.codec, entropy.target
-        if codec.kind == "continuous":
-            target = -float(codec.dim) if target is None else target
+        values, choices = codec.parts or ((codec, None) if codec.kind == "continuous" else (None, codec))
+        most = 0.0 if choices is None else sum(map(math.log, choices.factors or [2] * choices.dim))
+        if values is not None:
+            target = TARGET_SHARE * most - float(values.dim) if target is None else target
         else:
-            most = sum(map(math.log, codec.factors or [2] * codec.dim))
             target = TARGET_SHARE * most if target is None else target
             if not 0.0 < target < most:
                 raise ConfigError(
@@ -127,7 +128,7 @@ class SoftAgent(ValueAgent[SoftSectionT]):
         policy = actor.distribution(repeated, mask)
         actions_KBLGA = policy.rsample() if torch.is_grad_enabled() else policy.sample()
         # Critics only know what environments execute.
-        executed = actions_KBLGA.clamp(-1.0, 1.0) if self.codec.kind == "continuous" else actions_KBLGA
+        executed = actions_KBLGA.clamp(-1.0, 1.0) if self.codec.kind in ("continuous", "hybrid") else actions_KBLGA
         return self.values_of(critic(share, executed)), executed
 
     def _own_values(self, p: Pass) -> tuple[Float[Tensor, "B T G C"], Float[Tensor, "B T G C"]]:

@@ -50,6 +50,9 @@ ACTION_SPACES: dict[str, spaces.Space[Any]] = {
     "multi_discrete": spaces.MultiDiscrete([3, 2]),
     "multi_binary": spaces.MultiBinary(4),
     "box": spaces.Box(-2.0, 3.0, (2, 2)),
+    "hybrid": spaces.Dict(
+        {"move": spaces.Box(-2.0, 3.0, (2,)), "tool": spaces.Discrete(3), "grip": spaces.MultiBinary(1)}
+    ),
 }
 ACTION_KINDS = {name: ActionCodec(space).action_kind for name, space in ACTION_SPACES.items()}
 """Name of the action space -> its kind, as algorithms name those that they take."""
@@ -133,7 +136,7 @@ def random_batch(
     rng = np.random.default_rng(seed)
     action_space.seed(seed)
     codec = ActionCodec(action_space)
-    actions = np.array([[action_space.sample() for _ in range(window + 1)] for _ in range(num)])
+    actions = np.array([[codec.flat(action_space.sample()) for _ in range(window + 1)] for _ in range(num)])
     prev_action = codec.encode(actions)
     prev_action[:, 0] = 0.0
     real = rng.integers(1, window + 1, num)
@@ -177,15 +180,15 @@ def masked_batch(action_space: spaces.Space[Any], batch: SeqBatch, seed: int = 0
     rng = np.random.default_rng(seed)
     mask = torch.from_numpy(rng.random((*batch.inputs.step.shape, codec.dim)) < 0.6)
     actions = batch.actions.clone()
-    if codec.kind == "binary":
-        actions[..., 1] = 0.0
-        mask[:, :-1] |= actions > 0.5
-    else:  # action 1 of the first factor is taken by nobody
-        took = actions[..., 1] > 0.5
-        actions[..., 0] = torch.where(took, 1.0, actions[..., 0])
-        actions[..., 1] = 0.0
-        mask[:, :-1] |= actions > 0.5
-        for part in mask.split(codec.factors, dim=-1):
+    values = codec.parts[0].dim if codec.parts else 0
+    mask[..., :values] = True
+    choices, legal = actions[..., values:], mask[..., values:]  # views
+    if codec.kind != "binary":  # action 1 of the first factor is taken by nobody
+        choices[..., 0] = torch.where(choices[..., 1] > 0.5, 1.0, choices[..., 0])
+    choices[..., 1] = 0.0
+    legal[:, :-1] |= choices > 0.5
+    if codec.kind != "binary":
+        for part in legal.split((codec.parts[1] if codec.parts else codec).factors, dim=-1):
             part[..., 0] = True
-    mask[..., 1] = False
+    legal[..., 1] = False
     return replace(batch, inputs=replace(batch.inputs, action_mask=mask), actions=actions)

@@ -66,7 +66,7 @@ def actions_can_be_executed(case: DistributionCase) -> None:
             expect(action.shape == expected, f"{what}{how} has shape {tuple(action.shape)}, expected {expected}")
             expect(action.dtype == torch.float32, f"{what}{how} is {action.dtype}, expected torch.float32")
             executed = codec.decode(action.detach().numpy()).reshape(-1, *codec.shape)
-            legal = all(codec.space.contains(codec.dtype.type(a)) for a in executed)
+            legal = all(codec.space.contains(codec.nested(a.astype(codec.dtype))) for a in executed)
             expect(legal, f"{what}{how} gives actions outside {codec.space!r}")
             for name, value in {"log_prob": draw.log_prob(action), "entropy": draw.entropy()}.items():
                 expect(value.shape == LEAD, f"{what}{name} has shape {tuple(value.shape)}, expected {LEAD}")

@@ -11,6 +11,16 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, EnvError
+from seqrl.core.nested_spaces import (
+    SUPPORTED,
+    children,
+    choice_columns,
+    flat_actions,
+    flat_space,
+    joined,
+    leaves,
+    nested_actions,
+)
 from seqrl.core.text import TEXT_BYTES
 
 OBS_KEY = "obs"
@@ -22,8 +32,8 @@ MASK_KEY = "action_mask"
 GOAL_PREFIX = "goal/"
 """Of the observation entries that hold the goal of another entry."""
 
-ActionKind = Literal["categorical", "binary", "continuous"]
-ACTION_KINDS = ("continuous", "discrete", "multi_discrete", "binary")
+ActionKind = Literal["categorical", "binary", "continuous", "hybrid"]
+ACTION_KINDS = ("continuous", "discrete", "multi_discrete", "binary", "hybrid")
 """Kinds of action spaces by which an algorithm says what it takes; see :attr:`ActionCodec.action_kind`."""
 
 MOST_INFERRED = 2**20
@@ -134,7 +144,7 @@ class ObsSpec:
 def obs_specs(space: spaces.Space[Any]) -> dict[str, ObsSpec]:
     """Return name -> :class:`ObsSpec` of a (possibly nested) observation space, nested names joined by ``/``."""
     specs = {}
-    for name, leaf in _leaves(space, ""):
+    for name, leaf in leaves(space, OBS_KEY):
         if isinstance(leaf, spaces.Discrete):
             specs[name] = ObsSpec((), str(leaf.dtype), (int(leaf.n),))
         elif isinstance(leaf, spaces.MultiDiscrete):
@@ -152,33 +162,15 @@ def flatten_obs(space: spaces.Space[Any], obs: Any) -> dict[str, np.ndarray]:
 
 
 def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[str, np.ndarray]]:
-    children = _children(space)
-    if children is not None:
-        return [item for key, sub in children for item in _flat_items(sub, obs[key], _joined(prefix, key))]
+    parts = children(space)
+    if parts is not None:
+        return [item for key, sub in parts for item in _flat_items(sub, obs[key], joined(prefix, key))]
     array = np.asarray(obs)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         array = array - space.start
     dtype = np.dtype(space.dtype)
     fits = np.can_cast(array.dtype, dtype, "same_kind")  # a float is never cut to an integer unseen
     return [(prefix or OBS_KEY, array.astype(dtype, copy=False) if fits else array)]
-
-
-def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Space[Any]]]:
-    children = _children(space)
-    if children is None:
-        return [(prefix or OBS_KEY, space)]
-    return [leaf for key, sub in children for leaf in _leaves(sub, _joined(prefix, key))]
-
-
-def _children(space: spaces.Space[Any]) -> list[tuple[Any, spaces.Space[Any]]] | None:
-    """Return key -> space of a composite space, else None."""
-    if isinstance(space, spaces.Dict):
-        return list(space.spaces.items())
-    return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
-
-
-def _joined(prefix: str, key: Any) -> str:
-    return f"{prefix}/{key}" if prefix else str(key)
 
 
 # ------------------------------------------------------------------------------------------- actions
@@ -189,64 +181,102 @@ class ActionCodec:
     zeros and ones (MultiBinary), or values in [-1, 1] (Box, scaled by its bounds and flattened). Dimensions of a Box
     without bounds keep the environment's units.
 
+    Actions of a Dict or a Tuple are kept as one vector of numbers, part after part (:meth:`flat`, :meth:`nested`). With
+    parts of one kind they are actions of that kind; bits beside other choices are factors of two. With choices and
+    values the kind is ``hybrid``: values in [-1, 1] come first, then a one-hot per factor.
+
     Args:
         space: Action space of the environment.
 
     Attributes:
-        kind: ``categorical``, ``binary`` or ``continuous``.
+        kind: ``categorical``, ``binary``, ``continuous`` or ``hybrid``.
         action_kind: One of :data:`ACTION_KINDS`; ``discrete`` and ``multi_discrete`` are both categorical.
         dim: Width of the policy's action.
+        shape: Of the environment's actions as arrays; ``(N,)`` for a Dict or a Tuple.
         factors: Sizes of the one-hot blocks; empty unless categorical.
+        parts: Codecs of the values and of the choices of a hybrid space; else empty.
         is_bounded: False for a Box that lacks a bound; see :meth:`check_bounded`.
 
     Raises:
-        EnvError: If the space is a Dict or a Tuple.
+        EnvError: If the space is of another kind, or has a part that is.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
+        self.kind: ActionKind
+        self.dtype: np.dtype[Any]
         self.factors: tuple[int, ...] = ()
+        self.parts: tuple[ActionCodec, ...] = ()
         self.is_bounded = True
-        self.shape: tuple[int, ...] = tuple(space.shape or ())
-        if isinstance(space, spaces.Discrete):
-            self.kind: ActionKind = "categorical"
-            self.factors = (int(space.n),)
-            self.dtype: np.dtype[Any] = np.dtype(np.int64)
-            self._start = np.asarray([space.start], dtype=np.int64)
-        elif isinstance(space, spaces.MultiDiscrete):
-            self.kind = "categorical"
-            self.factors = tuple(int(n) for n in space.nvec.ravel())
-            self.dtype = np.dtype(np.int64)
-            self._start = space.start.ravel().astype(np.int64)
-        elif isinstance(space, spaces.MultiBinary):
+        self.is_nested = children(space) is not None
+        flat: Any = flat_space(space)
+        self.shape: tuple[int, ...] = tuple(flat.shape or ())
+        if isinstance(flat, spaces.Discrete):
+            self._init_choices((int(flat.n),), np.asarray([flat.start]))
+        elif isinstance(flat, spaces.MultiDiscrete):
+            self._init_choices(tuple(int(n) for n in flat.nvec.ravel()), flat.start.ravel())
+        elif isinstance(flat, spaces.MultiBinary):
             self.kind, self.dtype = "binary", np.dtype(np.int8)
             self._start = np.zeros(math.prod(self.shape), np.int64)
-        elif isinstance(space, spaces.Box):
-            self._init_box(space)
+        elif isinstance(flat, spaces.Box):
+            self._init_box(flat)
+        elif isinstance(flat, spaces.Tuple):
+            self._init_parts(*flat.spaces)
         else:
-            raise EnvError(
-                f"action space {space!r} is not supported; supported are Discrete, MultiDiscrete, MultiBinary and Box"
-            )
+            raise EnvError(f"action space {space!r} is not supported; {SUPPORTED}")
         names = {"categorical": "discrete" if len(self.factors) == 1 else "multi_discrete"}
         self.action_kind = names.get(self.kind, self.kind)
-        self.dim = sum(self.factors) if self.kind == "categorical" else math.prod(self.shape)
+        self.dim = self._width()
         self._sizes = np.asarray(self.factors or 2)
         self._offsets = np.cumsum([0, *self.factors[:-1]]) if self.factors else np.zeros(0, np.int64)
+
+    def _init_choices(self, factors: tuple[int, ...], start: np.ndarray) -> None:
+        self.kind, self.dtype = "categorical", np.dtype(np.int64)
+        self.factors, self._start = factors, start.astype(np.int64)
 
     def _init_box(self, space: spaces.Box) -> None:
         self.kind, self.dtype = "continuous", np.dtype(space.dtype)
         self.is_bounded = space.is_bounded("both")
-        low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+        self._low, self._high = space.low.ravel(), space.high.ravel()
+        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
         has_both = np.isfinite(low) & np.isfinite(high)
         low, high = np.where(has_both, low, -1.0), np.where(has_both, high, 1.0)  # scales by one
         self._center, self._half = (high + low) / 2, np.maximum((high - low) / 2, 1e-12)
         self._limit = np.where(has_both, 1.0, np.inf)
 
+    def _init_parts(self, choices: spaces.Space[Any], values: spaces.Space[Any]) -> None:
+        self.kind = "hybrid"
+        self.parts = (ActionCodec(values), ActionCodec(choices))
+        is_choice = choice_columns(self.space)
+        self._columns = (np.flatnonzero(~is_choice), np.flatnonzero(is_choice))
+        self.shape, self.is_bounded = (len(is_choice),), self.parts[0].is_bounded
+        self.dtype = np.result_type(*(part.dtype for part in self.parts))
+
+    def _width(self) -> int:
+        return sum(part.dim for part in self.parts) or sum(self.factors) or math.prod(self.shape)
+
+    def flat(self, actions: Any, *lead: int) -> np.ndarray:
+        """Return environment actions as ``(*lead, *shape)`` numbers: those of a Dict or a Tuple part after part.
+
+        Raises:
+            DataError: If a part is missing, or has another shape.
+        """
+        return flat_actions(self.space, actions, *lead) if self.is_nested else np.asarray(actions)
+
+    def nested(self, actions: np.ndarray) -> Any:
+        """Return ``(..., *shape)`` numbers as the environment takes them: the inverse of :meth:`flat`."""
+        return nested_actions(self.space, actions) if self.is_nested else actions
+
+    def _split(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values and the choices of hybrid policy actions, or flags."""
+        width = self.parts[0].dim
+        return actions[..., :width], actions[..., width:]
+
     def check_bounded(self) -> None:
         """Check that policy actions lie in [-1, 1].
 
         Raises:
-            EnvError: If the space is a Box without bounds.
+            EnvError: If the space is a Box without bounds, or has one.
         """
         if not self.is_bounded:
             raise EnvError(
@@ -256,7 +286,7 @@ class ActionCodec:
             )
 
     def encode(self, actions: np.ndarray) -> np.ndarray:
-        """Return environment actions ``(..., *space.shape)`` as float32 ``(..., dim)``.
+        """Return environment actions ``(..., *shape)`` as float32 ``(..., dim)``.
 
         Continuous values outside the bounds are clipped to them.
 
@@ -268,6 +298,9 @@ class ActionCodec:
         if actions.shape[len(lead) :] != self.shape:
             raise DataError(f"actions of shape {actions.shape} do not end in the shape of {self.space!r}")
         flat = actions.reshape((*lead, math.prod(self.shape)))
+        if self.parts:
+            own = [part.encode(flat[..., c]) for part, c in zip(self.parts, self._columns, strict=True)]
+            return np.concatenate(own, axis=-1)
         if self.kind == "continuous":
             return np.clip((flat - self._center) / self._half, -self._limit, self._limit).astype(np.float32)
         index = flat.astype(np.int64) - self._start
@@ -281,13 +314,18 @@ class ActionCodec:
         return encoded
 
     def decode(self, actions: np.ndarray) -> np.ndarray:
-        """Return policy actions ``(..., dim)`` as environment actions ``(..., *space.shape)``."""
+        """Return policy actions ``(..., dim)`` as environment actions ``(..., *shape)``; see :meth:`nested`."""
         shape = (*actions.shape[:-1], *self.shape)
+        if self.parts:
+            flat = np.empty(shape, self.dtype)
+            for part, columns, own in zip(self.parts, self._columns, self._split(actions), strict=True):
+                flat[..., columns] = part.decode(own)
+            return flat
         if self.kind == "continuous":
             scaled = np.clip(actions, -self._limit, self._limit) * self._half + self._center
             if np.issubdtype(self.dtype, np.integer):
                 scaled = np.rint(scaled)
-            values: np.ndarray = np.clip(scaled, self.space.low.ravel(), self.space.high.ravel())  # type: ignore[attr-defined]
+            values: np.ndarray = np.clip(scaled, self._low, self._high)
             return values.astype(self.dtype).reshape(shape)
         if self.kind == "binary":
             return (actions > 0.5).astype(self.dtype).reshape(shape)
@@ -297,14 +335,20 @@ class ActionCodec:
 
     def scaling(self) -> dict[str, np.ndarray]:
         """Return the numbers that :meth:`decode` computes with, by their names; float32 where actions are."""
+        if self.parts:
+            values, choices = self._columns
+            order = np.argsort(np.concatenate([values, choices]))  # of the numbers in the environment's action
+            return {"order": order}
         if self.kind != "continuous":
             return {"start": self._start}
-        bounds = {"low": self.space.low.ravel(), "high": self.space.high.ravel()}  # type: ignore[attr-defined]
-        found = {"center": self._center, "half": self._half, "limit": self._limit, **bounds}
+        found = {"center": self._center, "half": self._half, "limit": self._limit, "low": self._low, "high": self._high}
         return {name: value.astype(np.float32) for name, value in found.items()}
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
+        if self.parts:
+            own = [part.executed(a) for part, a in zip(self.parts, self._split(actions), strict=True)]
+            return np.concatenate(own, axis=-1)
         if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):
             return self.encode(self.decode(actions))
         if self.kind == "continuous":
@@ -314,21 +358,29 @@ class ActionCodec:
     def legal(self, mask: Any, *lead: int) -> np.ndarray:
         """Return an environment's action mask as bool ``(*lead, dim)``: one flag per action of each factor, or per bit.
 
+        The values of a hybrid action are always legal; its mask is that of its choices.
+
         Raises:
             DataError: If it has another size, or actions are continuous.
         """
-        if isinstance(mask, tuple | list) and len(mask) == len(self.factors) and not lead:  # gymnasium's own form
+        choices = self.parts[1] if self.parts else self
+        if isinstance(mask, tuple | list) and len(mask) == len(choices.factors) and not lead:  # gymnasium's own form
             mask = np.concatenate([np.ravel(np.asarray(part)) for part in mask])
         array = np.asarray(mask)
-        if self.kind == "continuous" or array.shape[: len(lead)] != lead or array.size != math.prod(lead) * self.dim:
+        if self.parts and array.shape == (*lead, self.dim):
+            return array.astype(bool)
+        if self.kind == "continuous" or array.shape[: len(lead)] != lead or array.size != math.prod(lead) * choices.dim:
             raise DataError(
                 f"action_mask has shape {array.shape[len(lead) :]}, but {self.space!r} "
-                + ("takes no mask" if self.kind == "continuous" else f"needs {self.dim} flags, factor after factor")
+                + ("takes no mask" if self.kind == "continuous" else f"needs {choices.dim} flags, factor after factor")
             )
-        return array.astype(bool).reshape(*lead, self.dim)
+        flags = array.astype(bool).reshape(*lead, choices.dim)
+        return np.concatenate([np.ones((*lead, self.dim - choices.dim), bool), flags], axis=-1)
 
     def stuck(self, mask: np.ndarray) -> np.ndarray:
         """Return where ``(..., dim)`` masks leave some factor without a legal action, ``(...)`` bool."""
+        if self.parts:
+            return self.parts[1].stuck(self._split(mask)[1])
         if self.kind == "binary":  # a bit that may not be set is 0
             return np.zeros(mask.shape[:-1], bool)
         parts = np.split(mask, self._offsets[1:], axis=-1)
@@ -337,6 +389,9 @@ class ActionCodec:
 
     def random(self, rng: np.random.Generator, num: int, mask: np.ndarray | None = None) -> np.ndarray:
         """Return ``(num, dim)`` uniformly random actions, legal by the mask ``(num, dim)`` where there is one."""
+        if self.parts:
+            masks = (None, None) if mask is None else self._split(mask)
+            return np.concatenate([p.random(rng, num, m) for p, m in zip(self.parts, masks, strict=True)], axis=-1)
         if self.kind == "continuous":
             return rng.uniform(-1.0, 1.0, (num, self.dim)).astype(np.float32)
         legal = np.ones((num, self.dim), bool) if mask is None else mask

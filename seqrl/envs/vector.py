@@ -118,7 +118,9 @@ class BatchedEnv:
 
     def _advanced(self, actions: np.ndarray) -> tuple[Any, ...]:
         """Step the vector, reset what ended where it does not do so by itself, and check that all is finite."""
-        obs, reward, terminated, truncated, info = step_within(self.env, self.codec.decode(actions), self._timeout_s)
+        obs, reward, terminated, truncated, info = step_within(
+            self.env, self.codec.nested(self.codec.decode(actions)), self._timeout_s
+        )
         require_finite(self._flat(obs), np.asarray(reward))
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         done = terminated | truncated

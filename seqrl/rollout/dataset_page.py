@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from PIL import Image
 
+from seqrl.core.nested_spaces import action_names
 from seqrl.core.types import Trajectory
 from seqrl.data.mixture import Source
 from seqrl.data.statistics import column_stats
@@ -116,6 +117,8 @@ def _action_charts(actions: np.ndarray, space: spaces.Space[Any]) -> list[Histog
     if isinstance(space, spaces.Discrete):
         return [Histogram("action", actions - int(space.start), "number of the action", int(space.n))]
     columns = actions.reshape(len(actions), -1).T
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return [Histogram(name, c, "value", 0) for name, c in zip(action_names(space), columns, strict=True)]
     if isinstance(space, spaces.MultiDiscrete):
         sizes, starts = np.ravel(space.nvec), np.ravel(space.start)
         parts = zip(columns, sizes, starts, strict=True)

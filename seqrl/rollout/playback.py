@@ -115,13 +115,13 @@ def replay(
     actions = _actions_of(env, info, trajectory.actions)[: 0 if only_first else None]
     obs = flatten_obs(env.observation_space, begun(env, seed, state))
     same = tuple(k for k, v in trajectory.obs.items() if k in obs and np.shape(obs[k]) == v.shape[1:])
-    result = Replay(name, 0, len(actions), same)
+    codec, result = ActionCodec(env.action_space), Replay(name, 0, len(actions), same)
     result.compare(0, trajectory.obs, obs)
     total = 0.0
     if on_picture is not None:
         on_picture(_picture(env, result, total))
     for t, action in enumerate(actions):
-        seen, reward, terminated, truncated, _ = env.step(action)
+        seen, reward, terminated, truncated, _ = env.step(codec.nested(action))
         is_last = bool(terminated or truncated) or t + 1 == len(actions)
         total += float(reward)
         result.num_steps = t + 1

@@ -95,7 +95,7 @@ class ScriptedPolicy:
                 expert.reset()
             obs = {k: v[row] for k, v in step.obs.items()}
             actions.append(expert(next(iter(obs.values())) if single else obs))
-        chosen = self._codec.encode(np.stack([np.asarray(a) for a in actions]))
+        chosen = self._codec.encode(np.stack([self._codec.flat(a) for a in actions]))
         if not self._noise:
             return chosen
         is_random = self._rng.random(len(chosen)) < self._noise

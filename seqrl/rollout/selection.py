@@ -255,7 +255,7 @@ def _disagreement(store: Store, codec: ActionCodec, proposed: Float[np.ndarray, 
         index = np.arange(1, store.length[number] + 1)[None]
         taken.append(codec_of_data.encode(store.gather(np.array([number]), index, ["prev_action"])["prev_action"])[0])
     done, own = np.concatenate(taken)[:, None], proposed[has_action]
-    if codec.kind == "continuous":
+    if codec.kind in ("continuous", "hybrid"):
         return float(np.mean((own - done) ** 2))
     return float(np.mean((own != done).any(-1)))
 

@@ -80,7 +80,7 @@ class ActorSection(Section):
 
 @DISTRIBUTIONS.register_section("auto")
 class AutoDistributionSection(Section):
-    """Chosen by the action space: categorical, bernoulli or tanh_gaussian."""
+    """Chosen by the action space: categorical, bernoulli, tanh_gaussian or hybrid."""
 
     type: Literal["auto"] = "auto"
 
@@ -100,6 +100,19 @@ class BernoulliSection(Section):
     """Independent bits, for MultiBinary spaces."""
 
     type: Literal["bernoulli"] = "bernoulli"
+
+
+@DISTRIBUTIONS.register_section("hybrid")
+class HybridSection(Section):
+    """Values and choices, independent given the state, for Dict and Tuple spaces that have both."""
+
+    type: Literal["hybrid"] = "hybrid"
+    values: Literal["tanh_gaussian", "gaussian", "beta"] = Field(
+        "tanh_gaussian", description="Distribution of the values, at its defaults."
+    )
+    min_probability_mass: float = Field(
+        0.001, ge=0.0, lt=1.0, description="Probability mass spread evenly over the legal actions of each factor."
+    )
 
 
 @DISTRIBUTIONS.register_section("tanh_gaussian")

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import flatten_obs
+from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
@@ -88,8 +88,7 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
 
 def _info(metadata: dict[str, Any], path: Path) -> tuple[StoreInfo, spaces.Space[Any]]:
     space, action = (_space(json.loads(str(metadata[f"{kind}_space"])), 0) for kind in ("observation", "action"))
-    if isinstance(action, spaces.Dict | spaces.Tuple | spaces.Text):
-        raise DataError(f"{path}: actions of {action} cannot be learned yet")
+    ActionCodec(action)  # refuses text
     spec = json.loads(str(metadata["env_spec"])) if metadata.get("env_spec") else {}
     info = StoreInfo(
         observation_space=readable_space(space),
@@ -110,7 +109,7 @@ def _trajectories(
             terminated, truncated = (episode[key].astype(bool) for key in ("terminations", "truncations"))
             trajectory = Trajectory(
                 obs=flatten_obs(info.observation_space, episode["observations"]),
-                actions=episode["actions"],
+                actions=ActionCodec(info.action_space).flat(episode["actions"], len(terminated)),
                 rewards=episode["rewards"].astype(np.float32),
                 terminated=terminated,
                 truncated=truncated & ~terminated,

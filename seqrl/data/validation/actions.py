@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import SeqrlError
+from seqrl.core.nested_spaces import choice_columns, leaves
 from seqrl.core.spaces import MASK_KEY, ActionCodec, infer_action_space
 from seqrl.data.validation.findings import Findings
 from seqrl.data.validation.raw import RawEpisode
@@ -38,7 +39,7 @@ class ActionCheck:
         except SeqrlError as error:
             found.problem("action space", "its actions fit no space", f"{episode.name} ({error})")
             return
-        if actions.shape[1:] != space.shape:
+        if actions.shape[1:] != ActionCodec(space).shape:
             found.problem("action space", f"actions are {list(actions.shape[1:])}, not of {space}", episode.name)
             return
         values = actions.reshape(len(actions), -1).astype(np.float64)
@@ -47,8 +48,7 @@ class ActionCheck:
         self._is_box = isinstance(space, spaces.Box)
         slack = _TOLERANCE * np.where(np.isfinite(high - low), np.maximum(high - low, 1.0), 1.0)
         outside = ((values < low - slack) | (values > high + slack)).any(1)
-        if not self._is_box:
-            outside |= (values != np.floor(values)).any(1)
+        outside |= (values != np.floor(values))[:, choice_columns(space)].any(1)
         if outside.any():
             what = f"an action is outside {space if self._space else type(space).__name__}"
             step = int(np.argmax(outside))
@@ -98,6 +98,9 @@ def _inferred(episode: RawEpisode) -> spaces.Space[Any]:
 
 def _bounds(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the least and the largest legal value of every dimension."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        bounds = [_bounds(leaf) for _, leaf in leaves(space, "action")]
+        return np.concatenate([b[0] for b in bounds]), np.concatenate([b[1] for b in bounds])
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     elif isinstance(space, spaces.Discrete):

@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.files import write_json
-from seqrl.core.spaces import OBS_KEY
+from seqrl.core.spaces import OBS_KEY, ActionCodec
 from seqrl.core.types import Trajectory
 from seqrl.data.store import StoreInfo
 
@@ -89,7 +89,7 @@ def write_minari(folder: Path, name: str, info: StoreInfo, trajectories: Iterabl
 def _write(group: h5py.Group, number: int, info: StoreInfo, trajectory: Trajectory) -> None:
     group.attrs.update({"id": number, "total_steps": len(trajectory)})
     _put(group, "observations", _nested(info.observation_space, trajectory.obs, ""))
-    _put(group, "actions", trajectory.actions)
+    _put(group, "actions", _parts(ActionCodec(info.action_space).nested(trajectory.actions)))
     ends = trajectory.truncated.copy()
     ends[-1] |= not trajectory.terminated[-1]
     group["rewards"] = trajectory.rewards.astype(np.float64)
@@ -109,6 +109,13 @@ def _nested(space: spaces.Space[Any], obs: Mapping[str, np.ndarray], prefix: str
         return {f"_index_{i}": _nested(sub, obs, f"{prefix}/{i}") for i, sub in enumerate(space.spaces)}
     values = obs[prefix[1:] or OBS_KEY]
     return values + space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else values
+
+
+def _parts(actions: Any) -> Any:
+    """Return actions with their parts by name; Minari numbers those of a tuple."""
+    if isinstance(actions, tuple):
+        return {f"_index_{i}": _parts(part) for i, part in enumerate(actions)}
+    return {k: _parts(v) for k, v in actions.items()} if isinstance(actions, dict) else actions
 
 
 def _put(group: h5py.Group, name: str, values: Any) -> None:

@@ -212,7 +212,8 @@ class Actor:
         """Return the next action in the environment's form."""
         if self._codec is None:
             return self._env.action_space.sample()
-        return self._codec.decode(self._codec.random(self._rng, 1, self._mask))[0]
+        drawn = self._codec.random(self._rng, 1, self._mask)
+        return self._codec.nested(self._codec.decode(drawn)[0])
 
 
 def has_ended(answer: Any) -> bool:

@@ -10,6 +10,7 @@ from seqrl.core.spaces import ActionCodec
 from seqrl.models.distributions.base import ActionDistribution, DistributionHead
 from seqrl.models.distributions.continuous import Beta, Deterministic, Gaussian, GaussianMixture, TanhGaussian
 from seqrl.models.distributions.discrete import Bernoulli, Categorical
+from seqrl.models.distributions.hybrid import Hybrid
 
 __all__ = [
     "ActionDistribution",
@@ -20,11 +21,17 @@ __all__ = [
     "DistributionHead",
     "Gaussian",
     "GaussianMixture",
+    "Hybrid",
     "TanhGaussian",
     "build_head",
 ]
 
-AUTO_DISTRIBUTION = {"categorical": "categorical", "binary": "bernoulli", "continuous": "tanh_gaussian"}
+AUTO_DISTRIBUTION = {
+    "categorical": "categorical",
+    "binary": "bernoulli",
+    "continuous": "tanh_gaussian",
+    "hybrid": "hybrid",
+}
 
 
 def build_head(name: str, options: dict[str, Any], codec: ActionCodec) -> DistributionHead:

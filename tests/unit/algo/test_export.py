@@ -49,7 +49,8 @@ def _difference(tmp_path, algo, specs, rows, steps):
     for step in range(steps):
         obs = {k: v.numpy() for k, v in random_obs(rng, specs, rows).items()}
         reward = rng.normal(size=rows).astype(np.float32) if step else None
-        expected, given = (p(obs, reward=reward, batched_ob=True) for p in (ours, theirs))
+        both = (p(obs, reward=reward, batched_ob=True) for p in (ours, theirs))
+        expected, given = (algo.codec.flat(actions, rows) for actions in both)
         assert expected.dtype == given.dtype
         assert expected.shape == given.shape
         worst = max(worst, float(np.abs(expected.astype(float) - given.astype(float)).max()))
@@ -67,6 +68,7 @@ def _difference(tmp_path, algo, specs, rows, steps):
         pytest.param("transformer", "discrete", marks=slow),
         pytest.param("gru", "multi_discrete", marks=slow),
         pytest.param("gru", "multi_binary", marks=slow),
+        ("gru", "hybrid"),
         *(
             pytest.param(memory, actions, marks=slow)
             for memory in SEQUENCE_ENCODERS.names()

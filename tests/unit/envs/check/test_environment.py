@@ -142,8 +142,8 @@ class InfoIsNone(Sound):
         return *super().step(action)[:4], None
 
 
-class DictAction(Sound):
-    action_space = spaces.Dict({"a": spaces.Discrete(2)})
+class TextAction(Sound):
+    action_space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(2)})
 
 
 class UnboundedAction(Sound):
@@ -316,7 +316,7 @@ FAULTS = [
     (IntegerEnd, r"^At step 1, terminated is 0 of type int, but expected is a bool.*\(Seen 50 times\.\)"),
     (NoneEnd, r"^At step 1, truncated is None of type NoneType, but expected is a bool"),
     (InfoIsNone, r"^At step 1, info is a NoneType, but expected is a dict"),
-    (DictAction, r"^Action space Dict.* is not supported; supported are Discrete"),
+    (TextAction, r"^Action space Dict.*: b; supported are Discrete"),
     (UnboundedAction, r"^Action space Box.* has no bounds"),
     (NoActionSpace, r"^The environment's action_space is None, but expected is a gymnasium space"),
     (TextSpace, r"^Observation 'obs' has space Text.*; supported are"),
@@ -433,7 +433,7 @@ def test_note_on_a_callable_that_no_worker_can_be_sent():
 
 
 def test_unsupported_action_space_is_played_all_the_same():
-    class Both(DictAction):
+    class Both(TextAction):
         def reward(self):
             return np.nan
 
