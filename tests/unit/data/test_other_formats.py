@@ -300,6 +300,31 @@ def test_a_dataset_of_minari_written_again_is_the_same(tmp_path, monkeypatch, na
             assert np.array_equal(getattr(one, key), getattr(other, key))
 
 
+@pytest.mark.parametrize("target", ["lab/arm-v0", "arm.hdf5"])
+def test_actions_of_a_dict_come_back_from_other_formats(tmp_path, target):
+    parts = spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.MultiBinary(2)))
+    actions = spaces.Dict({"arm": parts, "tool": spaces.Discrete(3, start=1)})
+    flat = np.array([[0.5, 0.25, 1, 0, 3], [1, 0, 0, 1, 1]])
+    trajectory = Trajectory(
+        obs={"obs": np.zeros((3, 1), np.float32)},
+        actions=flat,
+        rewards=np.zeros(2, np.float32),
+        terminated=np.array([False, True]),
+        truncated=np.zeros(2, bool),
+    )
+    with StoreWriter(tmp_path / "store", StoreInfo(spaces.Box(-1, 1, (1,)), actions)) as writer:
+        writer.append(trajectory, "one")
+    to = ["--to", "minari"] if "/" in target else []
+    assert convert_dataset.main([str(tmp_path / "store"), str(tmp_path / target), *to]) == 0
+    if to:
+        with h5py.File(tmp_path / target / "data/main_data.hdf5") as file:
+            assert file["episode_0/actions/arm/_index_1"][()].tolist() == [[1, 0], [0, 1]]
+            assert file["episode_0/actions/tool"][()].tolist() == [3, 1]
+    back = open_store(str(tmp_path / target))
+    assert back.info.action_space == actions
+    np.testing.assert_array_equal(next(iter(back.trajectories())).actions, flat)
+
+
 def test_discrete_entries_goals_and_masks_reach_minari(tmp_path):
     space, actions = spaces.Dict(a=spaces.Discrete(3, start=5)), spaces.MultiDiscrete([2, 3], start=[1, 4])
     trajectory = Trajectory(
