@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-def pairwise(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> list[Any]:
+def pairwise(*axes: Sequence[Any], keep: Callable[..., bool] | None = None, every: int = 1) -> list[Any]:
     """Return the grid as pytest params; every pair of values of two axes is in a case that is not marked slow.
 
     Two axes are all pairs already, and nothing is marked: `each_once` samples those.
@@ -18,8 +18,9 @@ def pairwise(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> l
     Args:
         axes: Values of each parameter, in the order of the test's arguments.
         keep: Called with a case's values; a case is left out, slow or not, where it is false.
+        every: Of the slow cases, how many make one that is run: 2 is a chequerboard over all axes.
     """
-    return _marked(axes, keep, together=2)
+    return _marked(axes, keep, together=2, every=every)
 
 
 def each_once(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> list[Any]:
@@ -27,13 +28,16 @@ def each_once(*axes: Sequence[Any], keep: Callable[..., bool] | None = None) -> 
     return _marked(axes, keep, together=1)
 
 
-def _marked(axes: Sequence[Sequence[Any]], keep: Callable[..., bool] | None, together: int) -> list[Any]:
+def _marked(
+    axes: Sequence[Sequence[Any]], keep: Callable[..., bool] | None, together: int, every: int = 1
+) -> list[Any]:
     places = itertools.product(*(range(len(axis)) for axis in axes))
     cases = {place: tuple(axis[i] for axis, i in zip(axes, place, strict=True)) for place in places}
     if keep is not None:
         cases = {place: case for place, case in cases.items() if keep(*case)}
     fast = _cover(list(cases), together)
-    return [pytest.param(*case, marks=[] if place in fast else pytest.mark.slow) for place, case in cases.items()]
+    shown = {place: case for place, case in cases.items() if place in fast or sum(place) % every == 0}
+    return [pytest.param(*case, marks=[] if place in fast else pytest.mark.slow) for place, case in shown.items()]
 
 
 def _cover(places: list[tuple[int, ...]], together: int) -> set[tuple[int, ...]]:
