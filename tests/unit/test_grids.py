@@ -52,4 +52,6 @@ def test_every_second_slow_case_is_a_chequerboard():
     every, half = (split(pairwise(*AXES, every=n)) for n in (1, 2))
     assert half[0] == every[0]
     assert abs(len(half[1]) - len(every[1]) / 2) <= 0.1 * len(every[1])
-    assert {(case[0], case[1], case[3]) for case in sum(half, [])} == set(itertools.product(AXES[0], AXES[1], AXES[3]))
+    assert {(case[0], case[1], case[3]) for case in [*half[0], *half[1]]} == set(
+        itertools.product(AXES[0], AXES[1], AXES[3])
+    )
