@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -36,6 +37,7 @@ INDEX_DTYPE = np.dtype([("row", "i8"), ("length", "i8"), ("start_step", "i8"), (
 occupies T + 1 rows); steps of the episode before it; sum of its rewards."""
 
 _LOG, _LOCK, _GONE = "commits.jsonl", "lock", ".evicted_"
+_NUMBERED = re.compile(r"shard_(\d+)_")
 _MAKING_S = 60.0
 _CHECK = b', "check": '
 _JOINED = -1
@@ -75,7 +77,7 @@ class ShardWriter:
     """
 
     def __init__(self, area: Path, schema: Schema) -> None:
-        self.path = area / f"shard_{time.time_ns():020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
+        self.path = area / f"shard_{_next_number(area):020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
         self.num_bytes = self.num_trajectories = self.num_transitions = 0
         self._schema = schema
         self._rows = 0
@@ -300,6 +302,15 @@ def remove_leftovers(area: Path) -> None:
             is_unmade = not (folder / _LOG).exists() and time.time() - folder.stat().st_mtime > _MAKING_S
             if is_unmade and not is_locked(folder / _LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _next_number(area: Path) -> int:
+    """Return one more than the highest number of a shard there: a clock can go back, as it did where this was the time.
+
+    Writers that make one at the same moment may get the same number; then their shards are of the same age.
+    """
+    found = (_NUMBERED.match(folder.name) for folder in area.glob("shard_*"))
+    return max((int(f[1]) for f in found if f), default=-1) + 1
 
 
 def column_file(name: str) -> str:
