@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -177,8 +179,23 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def system_says(error: Exception) -> str:
+    """Return an error's text; where a limit of the system is in the way, which one, and how to raise it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE and sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"this process may have {soft} files open at once, and has; raise it (here up to 'ulimit -n {hard}')"
+    if number == errno.ENOMEM:
+        return f"{error}; memory is full, or more files are mapped than vm.max_map_count allows"
+    return str(error)
+
+
 def space_left(path: Path, error: OSError) -> str:
     """Return what a failed write says, and how much room there is."""
+    if error.errno == errno.EMFILE:
+        return system_says(error)
     try:
         free = shutil.disk_usage(path).free / 1e6
     except OSError:

@@ -17,7 +17,7 @@ from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import is_store
 from seqrl.data.disk_space import check_space
-from seqrl.data.ingest import path_of_cached
+from seqrl.data.ingest import content_of, note_sample, path_of_cached
 from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
@@ -106,10 +106,10 @@ def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> N
 
 
 def _write_masks(path: Path, filters: Filters) -> None:
-    before = path.stat()
+    before = content_of(path)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise DataError(f"{path}, or the folder it is in, may not be written")
-    check_space(path.parent, before.st_size, f"{path}: the copy that makes changing it safe")
+    check_space(path.parent, before["size"], f"{path}: the copy that makes changing it safe")
     with new_file(path) as temporary:
         shutil.copy(path, temporary)
         try:
@@ -120,20 +120,21 @@ def _write_masks(path: Path, filters: Filters) -> None:
                     file[f"mask/{key}"] = [name.encode() for name in names]
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise DataError(f"{path}: cannot take the filters ({error}); it is as it was") from error
-        after = path.stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        if content_of(path) != before:
             raise DataError(f"{path} was changed meanwhile; nothing is written")
+    after = content_of(path)
     for options in ({}, {"dones_mean": "terminated"}, {"dones_mean": "truncated"}):
-        _carry_cache(path_of_cached(path, before, options), path_of_cached(path, path.stat(), options), filters)
+        old, new = (path_of_cached(path, content, options) for content in (before, after))
+        if old.exists() and not new.exists():
+            with new_folder(new, keep_existing=True) as folder:
+                _carry_cache(old, folder, filters)
+                note_sample(folder, after)
 
 
-def _carry_cache(old: Path, new: Path, filters: Filters) -> None:
+def _carry_cache(old: Path, folder: Path, filters: Filters) -> None:
     """Let the store that a file was read into serve the file with more filters too: its data are linked, not copied."""
-    if not old.exists() or new.exists():
-        return
-    with new_folder(new, keep_existing=True) as folder:
-        shutil.copytree(old, folder, copy_function=_link, dirs_exist_ok=True)
-        write_filters(folder, filters, overwrite=True)
+    shutil.copytree(old, folder, copy_function=_link, dirs_exist_ok=True)
+    write_filters(folder, filters, overwrite=True)
 
 
 def _link(source: str, target: str) -> None:

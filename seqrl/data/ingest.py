@@ -9,11 +9,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqrl.core.errors import DataError
-from seqrl.core.files import is_temporary, new_folder
+from seqrl.core.files import is_temporary, new_folder, write_atomic
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers import Reader, choose_reader
 from seqrl.data.readers.minari import local_dataset
@@ -22,6 +25,8 @@ from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
 logger = logging.getLogger(__name__)
 
 _STALE_S = 24 * 3600
+_SAMPLE = "sample.sha256"
+_BLOCK_BYTES, _BLOCKS_OF_A_FILE, _MOST_BLOCKS = 2**16, 16, 256
 
 
 def cache_folder() -> Path:
@@ -33,17 +38,37 @@ def cache_folder() -> Path:
 
 def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
     """Return the cached store that ``key`` describes, building it in a new folder if there is none."""
-    path = _cached_path(key)
-    if not path.exists():
+    while not (path := _cached_path(key)).exists():
         _remove_stale(path)
         with new_folder(path, keep_existing=True) as temporary:
             build(temporary)
+            note_sample(temporary, key)
     return Store(path)
 
 
 def _cached_path(key: dict[str, Any]) -> Path:
+    """Return where the store of a key lies; where only the sample differs, the first to come has the place without."""
+    path = _folder_of({k: v for k, v in key.items() if k != "sample"})
+    return path if not path.exists() or _is_of_sample(path, key) else _folder_of(key)
+
+
+def _folder_of(key: dict[str, Any]) -> Path:
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
     return cache_folder() / digest
+
+
+def _is_of_sample(path: Path, key: dict[str, Any]) -> bool:
+    """Tell whether a cached store was made of this sample; what an earlier version has made is taken to be."""
+    with suppress(FileNotFoundError):
+        return bool((path / _SAMPLE).read_text() == key.get("sample", ""))
+    with suppress(OSError):  # a cache that may only be read
+        note_sample(path, key)
+    return True
+
+
+def note_sample(folder: Path, content: Mapping[str, Any]) -> None:
+    """Note beside a store of which sample of :func:`content_of` it was made."""
+    write_atomic(folder / _SAMPLE, content.get("sample", ""))
 
 
 def _remove_stale(path: Path) -> None:
@@ -53,9 +78,9 @@ def _remove_stale(path: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def path_of_cached(file: Path, stat: os.stat_result, options: Mapping[str, Any]) -> Path:
-    """Return where the store of a robomimic file of this size and time lies, if it was read before."""
-    return _cached_path(_key(file, "robomimic", options, {"size": stat.st_size, "time": stat.st_mtime_ns}))
+def path_of_cached(file: Path, content: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
+    """Return where the store of a robomimic file of this :func:`content_of` lies, if it was read before."""
+    return _cached_path(_key(file, "robomimic", options, content))
 
 
 def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +89,27 @@ def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str
     return key if name == "robomimic" else {**key, "format": name}
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """Return what tells a changed file, or a folder with a changed file in it."""
+def content_of(path: Path) -> dict[str, Any]:
+    """Return what tells a changed file, or a folder with a changed file in it.
+
+    Beside sizes and times it is a hash of a sample, as a copy or a change in place can keep both: 16 blocks of 64 KB
+    of a file, the first, the last and some between. Of a folder, it is 256 blocks, spread over its files; where they
+    are many, it is their ends, where npz and Parquet have their checksums. So at most 16 MB are read.
+    """
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    stats = [file.stat() for file in files]
+    digest = hashlib.sha256()
+    for number in np.unique(np.linspace(0, len(files) - 1, min(len(files), _MOST_BLOCKS), dtype=int)):
+        last, num_blocks = max(0, stats[number].st_size - _BLOCK_BYTES), max(1, _MOST_BLOCKS // len(files))
+        with suppress(PermissionError), open(files[number], "rb") as opened:
+            for position in np.unique(np.linspace(last, 0, min(num_blocks, _BLOCKS_OF_A_FILE), dtype=int)):
+                opened.seek(position)
+                digest.update(opened.read(_BLOCK_BYTES))
     if not path.is_dir():
-        stat = path.stat()
-        return {"size": stat.st_size, "time": stat.st_mtime_ns}
-    files = [(file.relative_to(path).as_posix(), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
-    return {"files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in files]}
+        return {"size": stats[0].st_size, "time": stats[0].st_mtime_ns, "sample": digest.hexdigest()}
+    names = [file.relative_to(path).as_posix() for file in files]
+    listed = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in zip(names, stats, strict=True)]
+    return {"files": listed, "sample": digest.hexdigest()}
 
 
 def located(path: Path) -> Path:
@@ -82,8 +121,8 @@ def located(path: Path) -> Path:
 def open_store(path: str, options: dict[str, Any] | None = None, *, format: str | None = None) -> Store:
     """Return the store at ``path``, or that of the foreign data at ``path``, ingested on first use.
 
-    The cache knows a file by its path, size and time, and a folder by those of the files in it, so what has changed is
-    read again.
+    The cache knows a file by its path, size, time and a sample of its bytes (:func:`content_of`), and a folder by those
+    of the files in it, so what has changed is read again.
 
     Args:
         path: A store, or a file or folder that a reader reads.
@@ -106,7 +145,7 @@ def open_store(path: str, options: dict[str, Any] | None = None, *, format: str 
     def build(folder: Path) -> None:
         _ingest(file, name, reader, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
 
-    return cached_store(_key(file, name, options, _content(file)), build)
+    return cached_store(_key(file, name, options, content_of(file)), build)
 
 
 def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, format: str | None = None) -> None:
@@ -129,7 +168,7 @@ def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], fold
         raise DataError(f"{path}: data in the format {name} takes no {unknown[0]}")
     size = reader.store_size(path, options)
     if size is None:
-        content = _content(path)
+        content = content_of(path)
         num_bytes = sum(file[1] for file in content.get("files", ())) + content.get("size", 0)
         logger.info("reading %s as %s (%.1f MB) into %s", path, name, num_bytes / 1e6, folder.parent)
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -23,9 +24,10 @@ from urllib.parse import quote
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import FileLock, is_locked, write_atomic, write_json
+from seqrl.core.files import FileLock, is_locked, system_says, write_atomic, write_json
 from seqrl.core.strict_json import parse_json
 from seqrl.core.types import Trajectory
+from seqrl.data.file_map import map_file
 
 Schema = dict[str, tuple[str, tuple[int, ...]]]
 """Column name -> (dtype, shape of one row)."""
@@ -35,6 +37,7 @@ INDEX_DTYPE = np.dtype([("row", "i8"), ("length", "i8"), ("start_step", "i8"), (
 occupies T + 1 rows); steps of the episode before it; sum of its rewards."""
 
 _LOG, _LOCK, _GONE = "commits.jsonl", "lock", ".evicted_"
+_NUMBERED = re.compile(r"shard_(\d+)_")
 _MAKING_S = 60.0
 _CHECK = b', "check": '
 _JOINED = -1
@@ -74,7 +77,7 @@ class ShardWriter:
     """
 
     def __init__(self, area: Path, schema: Schema) -> None:
-        self.path = area / f"shard_{time.time_ns():020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
+        self.path = area / f"shard_{_next_number(area):020d}_{uuid.uuid4().hex[:8]}"  # sorts in the order of creation
         self.num_bytes = self.num_trajectories = self.num_transitions = 0
         self._schema = schema
         self._rows = 0
@@ -167,7 +170,7 @@ class ShardReader:
         except FileNotFoundError as error:
             raise ShardGoneError(self.path) from error
         except OSError as error:
-            raise DataError(f"{self.path / _LOG}: not readable ({error})") from error
+            raise DataError(f"{self.path / _LOG}: not readable ({system_says(error)})") from error
         whole = text[: text.rfind(b"\n") + 1]
         entries = [self._parse(line) for line in whole.splitlines()]
         if entries:
@@ -211,7 +214,7 @@ class ShardReader:
 
     def delete(self) -> None:
         """Delete the shard: it vanishes at once, whoever reads it."""
-        self._maps.clear()
+        self.let_go()
         gone = self.path.with_name(_GONE + self.path.name)
         with contextlib.suppress(FileNotFoundError):
             os.replace(self.path, gone)
@@ -230,16 +233,19 @@ class ShardReader:
         if 0 in shape:
             return np.zeros((self.num_rows, *shape), dtype)
         try:
-            array = np.memmap(file, dtype, mode="r", shape=(self.num_rows, *shape))
+            return map_file(file, dtype, (self.num_rows, *shape))
         except FileNotFoundError as error:
             if not self.path.exists():
                 raise ShardGoneError(self.path) from error
             raise DataError(f"{file}: is missing from its shard") from error
-        except (OSError, ValueError, OverflowError) as error:
-            raise DataError(
-                f"{file}: shorter than its {self.num_rows} committed rows, or unreadable ({error})"
-            ) from error
-        return np.asarray(array)
+        except OSError as error:
+            raise DataError(f"{file}: not readable ({system_says(error)})") from error
+        except (ValueError, OverflowError) as error:
+            raise DataError(f"{file}: shorter than its {self.num_rows} committed rows ({error})") from error
+
+    def let_go(self) -> None:
+        """Unmap the columns, as soon as no view of them is left; what is read next is mapped anew."""
+        self._maps.clear()
 
     def check(self, number: int, columns: Sequence[int]) -> None:
         """Compare columns of a trajectory with their checksums, those that have not been compared before.
@@ -298,6 +304,15 @@ def remove_leftovers(area: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def _next_number(area: Path) -> int:
+    """Return one more than the highest number of a shard there: a clock can go back, as it did where this was the time.
+
+    Writers that make one at the same moment may get the same number; then their shards are of the same age.
+    """
+    found = (_NUMBERED.match(folder.name) for folder in area.glob("shard_*"))
+    return max((int(f[1]) for f in found if f), default=-1) + 1
+
+
 def column_file(name: str) -> str:
     """Return the file name of a column."""
     return quote(name, safe="") + ".bin"
@@ -312,10 +327,14 @@ def shards_of(path: Path) -> list[Path]:
     """Return the shards of a store that have a log, protected ones first, each area in the order of creation.
 
     Raises:
-        DataError: If one has rows, but no log, which a writer makes before the first row.
+        DataError: If one has rows, but no log, which a writer makes before the first row, or they cannot be listed.
     """
     shards = []
-    for folder in (f for area in ("protected", "fifo") for f in sorted((path / area).glob("shard_*"))):
+    try:
+        folders = [f for area in ("protected", "fifo") for f in sorted((path / area).glob("shard_*"))]
+    except OSError as error:
+        raise DataError(f"{path}: not readable ({system_says(error)})") from error
+    for folder in folders:
         if (folder / _LOG).exists():
             shards.append(folder)
         elif any(_size(file) for file in folder.glob("*.bin")) and folder.exists() and not (folder / _LOG).exists():
@@ -363,7 +382,7 @@ def _read_schema(file: Path) -> Schema:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if not file.parent.exists():
             raise ShardGoneError(file.parent) from error
-        raise DataError(f"{file}: not the schema of a shard ({error})") from error
+        raise DataError(f"{file}: not the schema of a shard ({system_says(error)})") from error
 
 
 def _numeric(dtype: Any) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, format_problem
-from seqrl.core.files import space_left, write_json
+from seqrl.core.files import space_left, system_says, write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.core.types import Trajectory
+from seqrl.data.file_map import most_maps, num_maps
 from seqrl.data.shard import (
     INDEX_DTYPE,
     Schema,
@@ -149,7 +150,7 @@ def _read_info(path: Path) -> StoreInfo:
     try:
         value = parse_json((path / _FILE).read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a seqrl store ({error})") from error
+        raise DataError(f"{path}: not a seqrl store ({system_says(error)})") from error
     info = StoreInfo.from_json(value, str(path / _FILE))
     try:
         unsealed(value)
@@ -286,6 +287,7 @@ class Store:
         self.info = _read_info(path)
         self._shards: list[ShardReader] = []
         self.num_evicted = 0
+        self._most_maps = most_maps()
         self.refresh()
 
     def refresh(self) -> None:
@@ -405,6 +407,7 @@ class Store:
         shards = self.shard[trajectories]
         rows = self.row[trajectories][:, None] + offsets
         present = np.unique(shards)
+        self._limit_maps()
         schema = {name: self.schema[name] for name in columns or self.schema}
         self._verify_new(trajectories, tuple(schema))
         if len(present) == 1:
@@ -415,6 +418,12 @@ class Store:
             for name, target in out.items():
                 target[chosen] = np.take(self._shards[shard].column(name), rows[chosen], axis=0)
         return out
+
+    def _limit_maps(self) -> None:
+        """Let all maps go when there are too many: mapping those in use anew costs less than keeping an order."""
+        if num_maps() > self._most_maps:
+            for shard in self._shards:
+                shard.let_go()
 
     def _verify_new(self, trajectories: np.ndarray, names: tuple[str, ...]) -> None:
         """Compare with their checksums what has not been compared before."""
@@ -461,6 +470,7 @@ class Store:
                 if not is_intact:
                     row, name = shard.index["row"][number], shard.names[number] or shard.env_names[number]
                     problems.append(f"{shard.path.name}: trajectory at row {row} ({name}) is altered")
+            self._limit_maps()
         return problems
 
 

@@ -188,7 +188,7 @@ def test_what_a_killed_ingestion_left_is_deleted_a_day_later(tmp_path, monkeypat
     monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "data.hdf5"
     write_robomimic(path, INFO, [trajectory(0, 4)])
-    name = ingest.path_of_cached(path, path.stat(), {}).name
+    name = ingest.path_of_cached(path, ingest.content_of(path), {}).name
     old, young = (tmp_path / "cache" / f".{name}.{c * 8}.tmp" for c in "ab")
     for folder in (old, young):
         folder.mkdir(parents=True)

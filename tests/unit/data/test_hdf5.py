@@ -375,6 +375,39 @@ def test_a_changed_file_is_read_again(make, same_size):
     assert store.trajectory(1).rewards.tolist() == [8.0] * STEPS
 
 
+def test_a_file_that_changed_in_place_with_the_same_size_and_time_is_read_again(make, cache):
+    path = make()
+    before = os.stat(path)
+    first = open_store(path)
+
+    def rewards(values):
+        with h5py.File(path, "r+") as file:
+            file["data/demo_1/rewards"][:] = values
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert os.stat(path).st_size == before.st_size
+        return open_store(path).trajectory(1).rewards.tolist()
+
+    was = first.trajectory(1).rewards
+    assert rewards(8.0) == [8.0] * STEPS
+    assert rewards(9.0) == [9.0] * STEPS
+    assert len(cached(cache)) == 3
+    assert first.verify() == []
+    assert first.trajectory(1).rewards.tolist() == was.tolist()
+
+
+def test_what_an_earlier_version_cached_is_used_until_the_file_changes(make, cache, monkeypatch):
+    path = make()
+    first, before = open_store(path), os.stat(path)
+    (first.path / "sample.sha256").unlink()
+    with monkeypatch.context() as patch:
+        no_reading(patch)
+        assert open_store(path).path == first.path
+    with h5py.File(path, "r+") as file:
+        file["data/demo_1/rewards"][:] = 8.0
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert open_store(path).trajectory(1).rewards.tolist() == [8.0] * STEPS
+
+
 def test_an_interrupted_ingestion_leaves_nothing_and_is_begun_again(make, cache, monkeypatch):
     path = make()
     append, calls = StoreWriter.append, []

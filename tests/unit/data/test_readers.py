@@ -161,7 +161,9 @@ def test_the_same_file_in_two_formats_is_two_stores(tmp_path):
     assert stores[0].path == stores[2].path != stores[1].path
 
 
-@pytest.mark.parametrize("change", ["nothing", "content", "time", "a new file", "another name", "below"])
+@pytest.mark.parametrize(
+    "change", ["nothing", "content", "content alone", "time", "a new file", "another name", "below"]
+)
 def test_a_folder_is_read_again_if_a_file_in_it_has_changed(tmp_path, change):
     add_reader("folder", lambda path: (path / "length.txt").exists())
     folder = tmp_path / "data"
@@ -172,6 +174,9 @@ def test_a_folder_is_read_again_if_a_file_in_it_has_changed(tmp_path, change):
     first = open_store(str(folder))
     if change == "content":
         (folder / "length.txt").write_text("12")
+    if change == "content alone":
+        (folder / "length.txt").write_text("4")
+        os.utime(folder / "length.txt", ns=(10**18, 10**18))
     if change == "time":
         os.utime(folder / "b", ns=(10**18, 10**18 + 1))
     if change == "a new file":
@@ -182,7 +187,7 @@ def test_a_folder_is_read_again_if_a_file_in_it_has_changed(tmp_path, change):
         os.utime(folder / "below/c", ns=(10**18, 10**18 + 1))
     second = open_store(str(folder))
     assert (first.path == second.path) == (change == "nothing")
-    assert second.length.tolist() == [12 if change == "content" else 3]
+    assert second.length.tolist() == [{"content": 12, "content alone": 4}.get(change, 3)]
 
 
 # -------------------------------------------------------------------------------------------- robomimic

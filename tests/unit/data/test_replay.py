@@ -1,11 +1,14 @@
 """A store that is added to and evicted from: budgets, living writers, watermarks, full disks, mixtures."""
 
+import itertools
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -68,6 +71,45 @@ def test_shards_roll_at_a_sixteenth_of_the_budget(tmp_path, budget):
     filled(tmp_path, range(5), budget)
     logs = sorted((tmp_path / "fifo").glob("shard_*/commits.jsonl"))
     assert [len(log.read_text().splitlines()) for log in logs] == [2, 2, 1]
+
+
+def test_a_clock_that_goes_back_does_not_make_new_data_old(tmp_path, monkeypatch):
+    clock = itertools.count(1_700_000_000, -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock) * 10**9)
+    budget = Budget(trajectories=16)
+    store = filled(tmp_path, range(40), budget)
+    store.evict(budget)
+    store.refresh()
+    assert values_in(store) == list(range(24, 40))
+
+
+def test_shards_of_an_earlier_version_that_are_named_by_time_are_older_than_new_ones(tmp_path):
+    filled(tmp_path, range(3), Budget(trajectories=16))
+    for k, folder in enumerate(sorted((tmp_path / "fifo").iterdir())):
+        folder.rename(folder.with_name(f"shard_{1_900_000_000_000_000_000 + k:020d}_0123abcd"))  # of the year 2030
+    store = filled(tmp_path, range(3, 6), Budget(trajectories=16))
+    assert values_in(store) == list(range(6))
+    assert store.evict(Budget(trajectories=3)) == 3
+    store.refresh()
+    assert values_in(store) == [3.0, 4.0, 5.0]
+    assert values_in(filled(tmp_path, [6.0])) == [3.0, 4.0, 5.0, 6.0]
+
+
+def test_shards_of_several_writers_are_in_the_order_in_which_they_were_begun(tmp_path):
+    writers = [StoreWriter(tmp_path, INFO, "fifo", Budget(trajectories=16)) for _ in range(3)]
+    for value in range(9):
+        writers[value % 3].append(walk(4, value))
+    assert values_in(Store(tmp_path)) == list(range(9))
+    with ThreadPoolExecutor(3) as pool:
+        for k in range(3):
+            pool.submit(lambda k=k: [writers[k].append(walk(4, 10 * k + v)) for v in range(10)])
+    values = values_in(Store(tmp_path))[9:]
+    assert sorted(values) == list(range(30))
+    for k in range(3):
+        assert [v for v in values if v // 10 == k] == list(range(10 * k, 10 * k + 10))
+    for writer in writers:
+        writer.close()
 
 
 def test_a_budget_of_bytes_counts_the_files(tmp_path):
