@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from seqrl.configs import BaseConfig, config_factory
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
 from seqrl.core.files import new_folder, sha256_of, write_json
-from seqrl.core.plugins import load_plugins
+from seqrl.core.plugins import load_plugins, names_foreign_module
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
@@ -31,6 +32,8 @@ from seqrl.version import __version__
 
 if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
     __getattr__ = moved_names(__name__, "seqrl.core.checkpoint_card", "find_checkpoint", "write_pointer")
+
+logger = logging.getLogger(__name__)
 
 _OPTIMIZER = "training_state/optimizer.safetensors"
 _STATE = "training_state/state.json"
@@ -158,24 +161,52 @@ def config_from_checkpoint(
 ) -> tuple[BaseConfig, Checkpoint]:
     """Return the run file of a checkpoint, and the checkpoint.
 
+    A run of it imports nothing but what is given: other plug-ins, and environments ``module:Env-v0`` of modules that
+    are not imported yet, are left out, with a warning.
+
     Args:
         ckpt_path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
         algo_name: What the algorithm should be; None takes any.
         ckpt_dict: In place of the path, a checkpoint that was read before.
-        plugins: Files or modules to import first. Those that a checkpoint names are never imported by themselves.
+        plugins: Files or modules to import first, and in a run of the config.
         verbose: Print the run file.
 
     Raises:
         CheckpointError: If it holds another algorithm, or something in it comes from a plug-in that is not loaded.
     """
+    plugins = list(plugins)
     load_plugins(plugins)
     checkpoint = _given(ckpt_path, ckpt_dict)
     if algo_name not in (None, checkpoint.card["algo_name"]):
         raise CheckpointError(f"{checkpoint.path} holds {checkpoint.card['algo_name']!r}, not {algo_name!r}")
     config = _config(checkpoint)
+    if dropped := _drop_foreign(config, plugins):
+        logger.warning(
+            "%s: left out of its run file what a run would import unasked: %s. If you trust it, pass it in plugins=[...]",
+            checkpoint.path,
+            ", ".join(dropped),
+        )
     if verbose:
-        sys.stdout.write(json.dumps(config.to_json(), indent=2) + "\n")
+        _print(config)
     return config, checkpoint
+
+
+def _print(config: BaseConfig) -> None:
+    sys.stdout.write(json.dumps(config.to_json(), indent=2) + "\n")
+
+
+def _drop_foreign(config: BaseConfig, plugins: list[str]) -> list[str]:
+    """Take out of a run file what would import more than the given plug-ins; return the names."""
+    env, train = config.env, config.train
+    named = [env.id, *(task.id for task in env.tasks)]
+    foreign = [env_id for env_id in named if env_id and names_foreign_module(env_id)]
+    if foreign:
+        env.id, env.kwargs, env.eval_kwargs, env.tasks = None, {}, {}, []
+    made = [source.scripted for source in train.data if source.scripted and names_foreign_module(source.scripted)]
+    train.data = [source for source in train.data if source.scripted not in made]
+    dropped = [name for name in config.plugins if name not in plugins]
+    config.plugins = plugins
+    return list(dict.fromkeys([*dropped, *foreign, *made]))
 
 
 def _given(path: str | Path | None, checkpoint: Checkpoint | None) -> Checkpoint:
@@ -266,6 +297,9 @@ def policy_from_checkpoint(
     Raises:
         CheckpointError: If the checkpoint is missing, altered, or needs a plug-in that is not loaded.
     """
-    _, checkpoint = config_from_checkpoint(ckpt_path, ckpt_dict=ckpt_dict, plugins=plugins, verbose=verbose)
+    load_plugins(plugins)
+    checkpoint = _given(ckpt_path, ckpt_dict)
+    if verbose:
+        _print(_config(checkpoint))
     algo, observation_space, action_space = load_algo(checkpoint, "auto" if device is None else str(device))
     return RolloutPolicy(algo, observation_space, action_space, deterministic=deterministic), checkpoint

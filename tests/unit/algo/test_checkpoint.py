@@ -519,6 +519,30 @@ def test_plugins_of_a_known_algorithm_are_not_imported_either(path, marker, tmp_
     assert not marker.exists()
 
 
+def test_what_a_run_of_its_config_would_import_has_to_be_given(path, marker, tmp_path, monkeypatch, caplog):
+    plugin = tmp_path / "evil_plugin_of_tests.py"
+    plugin.write_text(f"open({str(marker)!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = json.loads((path / "config.json").read_text())
+    named = "evil_plugin_of_tests:Maze-v0"
+    config |= {"plugins": [str(plugin), "evil_plugin_of_tests"]}
+    config["env"] |= {"id": named, "kwargs": {"size": 3}, "tasks": [{"id": named}]}
+    config["train"]["data"] = [{"path": "mine.hdf5"}, {"scripted": named}]
+    (path / "config.json").write_text(json.dumps(config))
+    _fix_checksums(path)
+    safe, _ = config_from_checkpoint(path)
+    assert not marker.exists()
+    assert (safe.plugins, safe.env.id, safe.env.kwargs, safe.env.tasks) == ([], None, {}, [])
+    assert [source.path for source in safe.train.data] == ["mine.hdf5"]
+    assert all(text in caplog.text for text in (str(plugin), named, "plugins=["))
+    caplog.clear()
+    trusted, _ = config_from_checkpoint(path, plugins=config["plugins"])
+    assert marker.exists()
+    assert trusted.to_json() == config_factory("bc", {k: v for k, v in config.items() if k != "algo_name"}).to_json()
+    assert not caplog.text
+    del sys.modules["evil_plugin_of_tests"]
+
+
 def test_unknown_algorithm_without_plugins_names_the_nearest(path):
     config = json.loads((path / "config.json").read_text())
     config["algo_name"] = "bcc"
