@@ -22,7 +22,7 @@ from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
-from seqrl.core.files import new_folder, sha256_of, write_json
+from seqrl.core.files import new_folder, require_space, sha256_of, space_left, write_json
 from seqrl.core.plugins import load_plugins, names_foreign_module
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 _OPTIMIZER = "training_state/optimizer.safetensors"
 _STATE = "training_state/state.json"
+_SMALL_FILES_BYTES = 200_000
+"""Room that is kept for what is not a tensor."""
 
 
 @dataclass(frozen=True)
@@ -96,32 +98,52 @@ def save_checkpoint(
         env: ``id`` and ``kwargs`` of the environment, where there is one.
         metrics: Scores, for the card.
         training_state: For resuming.
+
+    Raises:
+        CheckpointError: If it cannot be written, for instance because the disk is full; whatever was there stays.
     """
-    with new_folder(path) as folder:
-        write_json(folder / "config.json", algo.config.to_json())
-        write_json(
-            folder / "spaces.json",
-            {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
-        )
-        save_file(algo.serialize(), folder / MODEL)
-        if training_state is not None:
-            (folder / "training_state").mkdir()
-            save_file({k: v.contiguous() for k, v in training_state.optimizer.items()}, folder / _OPTIMIZER)
-            write_json(folder / _STATE, training_state.values)
-        files = sorted(f for f in folder.rglob("*") if f.is_file())
-        card = {
-            "format_version": FORMAT_VERSION,
-            "algo_name": algo.config.algo_name,
-            "versions": {"seqrl": __version__, "torch": torch.__version__},
-            "plugins": algo.config.plugins,
-            "env": dict(env or {}),
-            "metrics": dict(metrics or {}),
-            "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
-        }
-        write_json(folder / CARD, sealed(card))
-        num_weights = sum(p.numel() for p in algo.nets.parameters() if p.requires_grad)
-        page = model_card(algo.config, num_weights, env or {}, metrics or {})
-        (folder / PAGE).write_text(page, encoding="utf-8")  # may be edited: it has no checksum
+    tensors = {MODEL: algo.serialize()}
+    if training_state is not None:
+        tensors[_OPTIMIZER] = {k: v.contiguous() for k, v in training_state.optimizer.items()}
+    num_bytes = sum(t.nbytes for file in tensors.values() for t in file.values()) + _SMALL_FILES_BYTES
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        require_space(path.parent, num_bytes)
+        with new_folder(path) as folder:
+            write_json(folder / "config.json", algo.config.to_json())
+            write_json(
+                folder / "spaces.json",
+                {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
+            )
+            if training_state is not None:
+                (folder / "training_state").mkdir()
+                write_json(folder / _STATE, training_state.values)
+            for name, file in tensors.items():
+                save_file(file, folder / name)
+            _write_cards(folder, algo, env or {}, metrics or {})
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} cannot be written: {space_left(path.parent, error)}; it takes {num_bytes / 1e6:,.1f} MB. "
+            "Make room there, or save to another disk"
+        ) from error
+
+
+def _write_cards(folder: Path, algo: Algo, env: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    """Write what says of the other files of a checkpoint what they are, for programs and for people."""
+    files = sorted(f for f in folder.rglob("*") if f.is_file())
+    card = {
+        "format_version": FORMAT_VERSION,
+        "algo_name": algo.config.algo_name,
+        "versions": {"seqrl": __version__, "torch": torch.__version__},
+        "plugins": algo.config.plugins,
+        "env": dict(env),
+        "metrics": dict(metrics),
+        "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
+    }
+    write_json(folder / CARD, sealed(card))
+    num_weights = sum(p.numel() for p in algo.nets.parameters() if p.requires_grad)
+    page = model_card(algo.config, num_weights, env, metrics)
+    (folder / PAGE).write_text(page, encoding="utf-8")  # may be edited: it has no checksum
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -182,7 +204,7 @@ def config_from_checkpoint(
     config = _config(checkpoint)
     if dropped := _drop_foreign(config, plugins):
         logger.warning(
-            "%s: left out of its run file what a run would import unasked: %s. If you trust it, pass it in plugins=[...]",
+            "%s: left out what a run of its config would import unasked: %s. If you trust it, pass it in plugins=[...]",
             checkpoint.path,
             ", ".join(dropped),
         )
