@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
-from seqrl.core.files import new_folder, sha256_of, write_json
-from seqrl.core.plugins import load_plugins
+from seqrl.core.files import new_folder, require_space, sha256_of, space_left, write_json
+from seqrl.core.plugins import load_plugins, names_foreign_module
 from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
@@ -32,8 +33,12 @@ from seqrl.version import __version__
 if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
     __getattr__ = moved_names(__name__, "seqrl.core.checkpoint_card", "find_checkpoint", "write_pointer")
 
+logger = logging.getLogger(__name__)
+
 _OPTIMIZER = "training_state/optimizer.safetensors"
 _STATE = "training_state/state.json"
+_SMALL_FILES_BYTES = 200_000
+"""Room that is kept for what is not a tensor."""
 
 
 @dataclass(frozen=True)
@@ -93,32 +98,52 @@ def save_checkpoint(
         env: ``id`` and ``kwargs`` of the environment, where there is one.
         metrics: Scores, for the card.
         training_state: For resuming.
+
+    Raises:
+        CheckpointError: If it cannot be written, for instance because the disk is full; whatever was there stays.
     """
-    with new_folder(path) as folder:
-        write_json(folder / "config.json", algo.config.to_json())
-        write_json(
-            folder / "spaces.json",
-            {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
-        )
-        save_file(algo.serialize(), folder / MODEL)
-        if training_state is not None:
-            (folder / "training_state").mkdir()
-            save_file({k: v.contiguous() for k, v in training_state.optimizer.items()}, folder / _OPTIMIZER)
-            write_json(folder / _STATE, training_state.values)
-        files = sorted(f for f in folder.rglob("*") if f.is_file())
-        card = {
-            "format_version": FORMAT_VERSION,
-            "algo_name": algo.config.algo_name,
-            "versions": {"seqrl": __version__, "torch": torch.__version__},
-            "plugins": algo.config.plugins,
-            "env": dict(env or {}),
-            "metrics": dict(metrics or {}),
-            "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
-        }
-        write_json(folder / CARD, sealed(card))
-        num_weights = sum(p.numel() for p in algo.nets.parameters() if p.requires_grad)
-        page = model_card(algo.config, num_weights, env or {}, metrics or {})
-        (folder / PAGE).write_text(page, encoding="utf-8")  # may be edited: it has no checksum
+    tensors = {MODEL: algo.serialize()}
+    if training_state is not None:
+        tensors[_OPTIMIZER] = {k: v.contiguous() for k, v in training_state.optimizer.items()}
+    num_bytes = sum(t.nbytes for file in tensors.values() for t in file.values()) + _SMALL_FILES_BYTES
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        require_space(path.parent, num_bytes)
+        with new_folder(path) as folder:
+            write_json(folder / "config.json", algo.config.to_json())
+            write_json(
+                folder / "spaces.json",
+                {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
+            )
+            if training_state is not None:
+                (folder / "training_state").mkdir()
+                write_json(folder / _STATE, training_state.values)
+            for name, file in tensors.items():
+                save_file(file, folder / name)
+            _write_cards(folder, algo, env or {}, metrics or {})
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path} cannot be written: {space_left(path.parent, error)}; it takes {num_bytes / 1e6:,.1f} MB. "
+            "Make room there, or save to another disk"
+        ) from error
+
+
+def _write_cards(folder: Path, algo: Algo, env: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    """Write what says of the other files of a checkpoint what they are, for programs and for people."""
+    files = sorted(f for f in folder.rglob("*") if f.is_file())
+    card = {
+        "format_version": FORMAT_VERSION,
+        "algo_name": algo.config.algo_name,
+        "versions": {"seqrl": __version__, "torch": torch.__version__},
+        "plugins": algo.config.plugins,
+        "env": dict(env),
+        "metrics": dict(metrics),
+        "files": {f.relative_to(folder).as_posix(): sha256_of(f) for f in files},
+    }
+    write_json(folder / CARD, sealed(card))
+    num_weights = sum(p.numel() for p in algo.nets.parameters() if p.requires_grad)
+    page = model_card(algo.config, num_weights, env, metrics)
+    (folder / PAGE).write_text(page, encoding="utf-8")  # may be edited: it has no checksum
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -158,24 +183,52 @@ def config_from_checkpoint(
 ) -> tuple[BaseConfig, Checkpoint]:
     """Return the run file of a checkpoint, and the checkpoint.
 
+    A run of it imports nothing but what is given: other plug-ins, and environments ``module:Env-v0`` of modules that
+    are not imported yet, are left out, with a warning.
+
     Args:
         ckpt_path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
         algo_name: What the algorithm should be; None takes any.
         ckpt_dict: In place of the path, a checkpoint that was read before.
-        plugins: Files or modules to import first. Those that a checkpoint names are never imported by themselves.
+        plugins: Files or modules to import first, and in a run of the config.
         verbose: Print the run file.
 
     Raises:
         CheckpointError: If it holds another algorithm, or something in it comes from a plug-in that is not loaded.
     """
+    plugins = list(plugins)
     load_plugins(plugins)
     checkpoint = _given(ckpt_path, ckpt_dict)
     if algo_name not in (None, checkpoint.card["algo_name"]):
         raise CheckpointError(f"{checkpoint.path} holds {checkpoint.card['algo_name']!r}, not {algo_name!r}")
     config = _config(checkpoint)
+    if dropped := _drop_foreign(config, plugins):
+        logger.warning(
+            "%s: left out what a run of its config would import unasked: %s. If you trust it, pass it in plugins=[...]",
+            checkpoint.path,
+            ", ".join(dropped),
+        )
     if verbose:
-        sys.stdout.write(json.dumps(config.to_json(), indent=2) + "\n")
+        _print(config)
     return config, checkpoint
+
+
+def _print(config: BaseConfig) -> None:
+    sys.stdout.write(json.dumps(config.to_json(), indent=2) + "\n")
+
+
+def _drop_foreign(config: BaseConfig, plugins: list[str]) -> list[str]:
+    """Take out of a run file what would import more than the given plug-ins; return the names."""
+    env, train = config.env, config.train
+    named = [env.id, *(task.id for task in env.tasks)]
+    foreign = [env_id for env_id in named if env_id and names_foreign_module(env_id)]
+    if foreign:
+        env.id, env.kwargs, env.eval_kwargs, env.tasks = None, {}, {}, []
+    made = [source.scripted for source in train.data if source.scripted and names_foreign_module(source.scripted)]
+    train.data = [source for source in train.data if source.scripted not in made]
+    dropped = [name for name in config.plugins if name not in plugins]
+    config.plugins = plugins
+    return list(dict.fromkeys([*dropped, *foreign, *made]))
 
 
 def _given(path: str | Path | None, checkpoint: Checkpoint | None) -> Checkpoint:
@@ -266,6 +319,9 @@ def policy_from_checkpoint(
     Raises:
         CheckpointError: If the checkpoint is missing, altered, or needs a plug-in that is not loaded.
     """
-    _, checkpoint = config_from_checkpoint(ckpt_path, ckpt_dict=ckpt_dict, plugins=plugins, verbose=verbose)
+    load_plugins(plugins)
+    checkpoint = _given(ckpt_path, ckpt_dict)
+    if verbose:
+        _print(_config(checkpoint))
     algo, observation_space, action_space = load_algo(checkpoint, "auto" if device is None else str(device))
     return RolloutPolicy(algo, observation_space, action_space, deterministic=deterministic), checkpoint

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import CheckpointError, format_problem
-from seqrl.core.files import sha256_of, write_atomic
+from seqrl.core.files import sha256_of, space_left, write_atomic
 from seqrl.core.strict_json import parse_json, unsealed
 
 FORMAT_VERSION = 1
@@ -38,8 +38,15 @@ class CheckpointCard:
 
 
 def write_pointer(path: Path, name: str) -> None:
-    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it."""
-    write_atomic(path, name + "\n")
+    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it.
+
+    Raises:
+        CheckpointError: If it cannot be written.
+    """
+    try:
+        write_atomic(path, name + "\n")
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {space_left(path.parent, error)}") from error
 
 
 def find_checkpoint(path: str | Path) -> Path:

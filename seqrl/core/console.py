@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -53,16 +54,20 @@ class Console(logging.Handler):
     """Writes above a progress bar, if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message."""
+        """Print a message; nothing where the terminal was closed."""
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         text, tqdm = mark + self.format(record), sys.modules.get("tqdm")
         stream: TextIO = sys.stdout if in_notebook() else sys.stderr
-        if stream.isatty():
-            text = wrapped(text, os.get_terminal_size(stream.fileno()).columns or 80)
-        if tqdm is not None:
-            tqdm.tqdm.write(text, file=stream)
-        else:
-            print(text, file=stream)
+        try:
+            if stream.isatty():
+                text = wrapped(text, os.get_terminal_size(stream.fileno()).columns or 80)
+            if tqdm is not None:
+                tqdm.tqdm.write(text, file=stream)
+            else:
+                print(text, file=stream)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
 
 
 def wrapped(text: str, columns: int) -> str:

@@ -28,7 +28,7 @@ class EnvError(SeqrlError):
 
 
 class CheckpointError(SeqrlError):
-    """A checkpoint is missing, altered, or from another format."""
+    """A checkpoint is missing, altered, or from another format, or cannot be written."""
 
 
 class TrainingError(SeqrlError):

@@ -192,15 +192,25 @@ def system_says(error: Exception) -> str:
     return str(error)
 
 
-def space_left(path: Path, error: OSError) -> str:
+def require_space(folder: Path, num_bytes: int) -> None:
+    """Fail before a write as the write would.
+
+    Raises:
+        OSError: If fewer bytes are free where ``folder`` lies.
+    """
+    if num_bytes > shutil.disk_usage(folder).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def space_left(path: Path, error: Exception) -> str:
     """Return what a failed write says, and how much room there is."""
-    if error.errno == errno.EMFILE:
+    if getattr(error, "errno", None) == errno.EMFILE:
         return system_says(error)
     try:
         free = shutil.disk_usage(path).free / 1e6
     except OSError:
         return str(error)
-    return f"{error.strerror or error} ({free:.0f} MB are free there)"
+    return f"{getattr(error, 'strerror', None) or error} ({free:,.1f} MB are free there)"
 
 
 def _sync(file: Path) -> None:

@@ -33,6 +33,12 @@ def load_plugins(names: Iterable[str]) -> None:
             _load_module(name)
 
 
+def names_foreign_module(env_id: str) -> str | None:
+    """Return the module that a ``module:Env-v0`` id would import, or None; data and checkpoints must not cause that."""
+    module, colon, _ = env_id.partition(":")
+    return module if colon and module not in sys.modules else None
+
+
 def _load_file(path: Path) -> None:
     if not path.is_file():
         raise ConfigError(f"plug-in {str(path)!r} does not exist (looked in {Path.cwd()})")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -96,12 +95,6 @@ class EndAtSuccess(gym.Wrapper[Any, Any, Any, Any]):
 def env_maker(env_id: str, kwargs: Mapping[str, Any] | None = None, **options: Any) -> MakeEnv:
     """Return a picklable callable that makes the environment, in this or a spawned process."""
     return functools.partial(make_env, env_id, dict(kwargs or {}), **options)
-
-
-def names_foreign_module(env_id: str) -> str | None:
-    """Return the module that a ``module:Env-v0`` id would import, or None; data and checkpoints must not cause that."""
-    module, colon, _ = env_id.partition(":")
-    return module if colon and module not in sys.modules else None
 
 
 def make_vector_env(

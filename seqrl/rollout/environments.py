@@ -12,14 +12,8 @@ from gymnasium.vector import VectorEnv
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import EnvSection
 from seqrl.core.errors import ConfigError, EnvError
-from seqrl.envs.make import (
-    MakeEnv,
-    MakeVectorEnv,
-    env_maker,
-    make_batched_env,
-    make_vector_env,
-    names_foreign_module,
-)
+from seqrl.core.plugins import names_foreign_module
+from seqrl.envs.make import MakeEnv, MakeVectorEnv, env_maker, make_batched_env, make_vector_env
 from seqrl.envs.vector import BatchedEnv
 
 Makers = MakeEnv | MakeVectorEnv | Sequence[MakeEnv]

@@ -13,9 +13,9 @@ import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.core.errors import CheckpointError, EnvError
-from seqrl.core.plugins import load_plugins
+from seqrl.core.plugins import load_plugins, names_foreign_module
 from seqrl.core.seeding import integer_seed
-from seqrl.envs.make import MakeEnv, env_maker, make_batched_env, names_foreign_module
+from seqrl.envs.make import MakeEnv, env_maker, make_batched_env
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import check_actions, check_observations
 from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes

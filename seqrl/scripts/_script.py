@@ -115,7 +115,7 @@ Main = Callable[[Sequence[str] | None], int]
 def script(main: Main) -> Callable[..., int]:
     """Wrap a main function: user errors print and return 2, a failed run prints and returns 1.
 
-    An unexpected exception keeps its traceback; Ctrl-C returns 130, and SIGTERM, in a run, 143.
+    An unexpected exception keeps its traceback; Ctrl-C returns 130, and in a run SIGTERM 143, SIGHUP 129.
     """
 
     @functools.wraps(main)

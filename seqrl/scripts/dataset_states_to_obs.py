@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_output(target, (".hdf5", ".h5"), overwrite=args.overwrite)
     import seqrl.envs  # noqa: F401  (registers the built-in environments)
     from seqrl.core.errors import DataError, EnvError
-    from seqrl.core.plugins import load_plugins
-    from seqrl.envs.make import names_foreign_module
+    from seqrl.core.plugins import load_plugins, names_foreign_module
     from seqrl.rollout.states_to_obs import Wanted, demos_of, environment_of, states_to_obs
 
     load_plugins(args.plugin)

@@ -179,7 +179,8 @@ def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video:
 def _environment(args: argparse.Namespace, info: Any, *, is_rendered: bool) -> Any:
     """Return the dataset's environment, or the one that was asked for."""
     import seqrl.envs  # noqa: F401  (registers the built-in environments)
-    from seqrl.envs.make import make_env, names_foreign_module
+    from seqrl.core.plugins import names_foreign_module
+    from seqrl.envs.make import make_env
 
     env_id = args.env or info.env_id
     if env_id is None:

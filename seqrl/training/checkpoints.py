@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Checkpoints:
         kept_epochs: Epochs whose checkpoints are kept because of ``experiment.save.every_s``.
         kept_at_s: Seconds of the run at the last of them.
         generators: States with which this process goes on in an interrupted epoch; None otherwise.
+        failure: Why the last save failed, in the main process; None if it did not.
     """
 
     def __init__(
@@ -56,13 +57,18 @@ class Checkpoints:
         self.kept_epochs: list[int] = []
         self.kept_at_s = 0.0
         self.generators: dict[str, Any] | None = None
+        self.failure: CheckpointError | None = None
         self._on_save = on_save
 
     # ------------------------------------------------------------------------------------------- save
     def save(self) -> None:
         """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names.
 
-        Within an epoch, as from a callback, it is :meth:`save_interrupted`. Every process has to call it.
+        Within an epoch, as from a callback, it is :meth:`save_interrupted`. Every process has to call it. Where there
+        is an older checkpoint, one that cannot be written is a warning.
+
+        Raises:
+            CheckpointError: If it cannot be written, and there is none yet.
         """
         epoch, folder = self.progress.epoch, self.parts.folder
         if self.progress.is_in_epoch:
@@ -74,13 +80,14 @@ class Checkpoints:
         state = self.state()
         if not self.parts.processes.is_main:
             return
+        best_before = dict(self.best)
         improved = self._improved() if self.progress.metrics_epoch == epoch else []
         state.values.update(best=self.best, improved=improved)
         path = folder.checkpoint(epoch)
-        self._write(path, state)
-        for measure in improved:
-            folder.point(f"best_{measure}", path)
-        self._end_save(path)
+        if self._write(path, state, improved):
+            self._end_save(path)
+        else:
+            self.best = best_before  # the best of those that are there
 
     def save_interrupted(self) -> Path | None:
         """Save where the run stands, and return the checkpoint from which it will go on; every process has to call it.
@@ -95,7 +102,8 @@ class Checkpoints:
         path = folder.unfinished(progress.epoch, progress.step_in_epoch, is_evaluated=progress.is_evaluated)
         state = self.state()
         if self.parts.processes.is_main and folder.last != path:
-            self._write(path, state)
+            if not self._write(path, state):
+                return folder.last
             self._end_save(path)
         return path
 
@@ -116,20 +124,43 @@ class Checkpoints:
         is_periodic = section.every_n_epochs is not None and epoch % section.every_n_epochs == 0
         return is_periodic or epoch in section.epochs or epoch in self.kept_epochs
 
-    def _write(self, path: Path, state: TrainingState) -> None:
-        """Write a checkpoint, and let ``last`` name it. Whatever names a checkpoint names a whole one, always."""
-        progress, world = self.progress, self.parts.world
+    def _write(self, path: Path, state: TrainingState, improved: Sequence[str] = ()) -> bool:
+        """Write a checkpoint, and let ``last`` name it. Whatever names a checkpoint names a whole one, always.
+
+        Returns:
+            Whether it was written; if not, the run goes on as far as an older one is there.
+        """
+        progress, world, folder = self.progress, self.parts.world, self.parts.folder
         is_measured = progress.metrics_epoch == progress.epoch and not progress.step_in_epoch
-        save_checkpoint(
-            path,
-            self.parts.algo,
-            world.info.observation_space,
-            world.info.action_space,
-            env={"id": world.env_id, "kwargs": world.env_kwargs} if world.env_id else {},
-            metrics={k: v for k, v in progress.metrics.items() if np.isfinite(v)} if is_measured else {},
-            training_state=state,
-        )
-        self.parts.folder.point("last", path)
+        try:
+            save_checkpoint(
+                path,
+                self.parts.algo,
+                world.info.observation_space,
+                world.info.action_space,
+                env={"id": world.env_id, "kwargs": world.env_kwargs} if world.env_id else {},
+                metrics={k: v for k, v in progress.metrics.items() if np.isfinite(v)} if is_measured else {},
+                training_state=state,
+            )
+            for name in ("last", *(f"best_{measure}" for measure in improved)):
+                folder.point(name, path)
+        except CheckpointError as error:
+            if folder.last is None:
+                raise
+            self.failure = error
+            logger.warning("%s. The run goes on; until a save succeeds, --resume begins after %s", error, folder.last)
+            return False
+        self.failure = None
+        return True
+
+    def check_saved(self) -> None:
+        """Refuse to call a run complete whose end could not be saved.
+
+        Raises:
+            CheckpointError: If the last save failed.
+        """
+        if self.failure is not None:
+            raise CheckpointError(f"{self.failure}; then go on from {self.parts.folder.last} with --resume")
 
     def _end_save(self, path: Path) -> None:
         self.parts.folder.remove_unused(self.is_kept)
@@ -245,6 +276,8 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
         return
     if path is None:
         logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, parts.folder.path)
+    elif checkpoints.failure is not None:
+        logger.warning("%s: what was reached since is lost; go on from %s with --resume", name, path)
     elif checkpoints.drops_epoch:
         logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, epoch, path)
     else:

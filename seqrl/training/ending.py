@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from seqrl.algo.processes import Processes
 from seqrl.core.errors import RunInterrupted
 
+_SIGNALS = tuple(int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _ECHO_S = 2.0
 """Within so many seconds a second Ctrl-C is the first one, passed on by the launcher of several processes."""
 
@@ -22,8 +23,9 @@ class Ending:
     """Keeps what was asked for, until the run is where it can end.
 
     Attributes:
-        reason: Why the run is to end after the epoch under way; None as long as it is not.
-        signal: Number of the signal after which the run is to end at once, after saving; None as long as none came.
+        reason: Why the run is to end after the epoch under way, as all agreed; None as long as it is not.
+        signal: Number of the signal after which the run is to end at once, after saving; None as long as none came,
+            here or, as far as was agreed, elsewhere.
         is_forced: Whether Ctrl-C came again, so that nothing more is saved.
     """
 
@@ -31,21 +33,28 @@ class Ending:
         self.reason: str | None = None
         self.signal: int | None = None
         self.is_forced = False
+        self._asked: str | None = None
         self._came, self._pid = 0.0, 0
         self._is_alone = self._is_main = True
 
     def ask(self, reason: str) -> None:
         """Ask for an end after the epoch under way; the first reason counts."""
-        self.reason = self.reason or reason
+        self._asked = self._asked or reason
 
-    def agree(self, processes: Processes) -> None:
-        """Let every process know what one of them knows; all have to call it."""
-        known = processes.gather((self.reason, self.signal))
+    def agree(self, processes: Processes) -> int | None:
+        """Let every process know what one of them knew; all have to call it, and all return the same signal, or None.
+
+        What comes in the meantime is kept for the next time: only what all know may end a run of several processes.
+        """
+        known = processes.gather((self._asked, self.signal))
         self.reason = next((reason for reason, _ in known if reason is not None), None)
-        self.signal = next((number for _, number in known if number is not None), None)
+        agreed = next((number for _, number in known if number is not None), None)
+        if agreed is not None and self.signal is None:
+            self.signal, self._came = agreed, time.monotonic()
+        return agreed
 
     def check(self) -> None:
-        """End the run if a signal has come.
+        """End the run if a signal has come, where no other process has to know.
 
         Raises:
             RunInterrupted: If so.
@@ -59,18 +68,18 @@ class Ending:
         Raises:
             RunInterrupted: If a signal has come.
         """
-        self.agree(processes)
-        self.check()
+        if (agreed := self.agree(processes)) is not None:
+            raise RunInterrupted(agreed)
 
     def checking(self, processes: Processes) -> Callable[..., None]:
         """Return what ends the run if a signal has come, whatever it is given; nothing where others have to know."""
         return lambda *_: self.check() if processes.is_alone else None
 
-    @contextmanager
+    @contextlib.contextmanager
     def handling_signals(self, processes: Processes) -> Iterator[None]:
-        """Take SIGTERM and Ctrl-C as a wish, instead of dying, inside the block.
+        """Take SIGTERM, Ctrl-C and SIGHUP (a closed terminal) as a wish, instead of dying, inside the block.
 
-        Nothing is done in another thread than the main one, nor to a signal that somebody handles already.
+        Nothing is done in another thread than the main one, nor to a signal that somebody handles or ignores already.
 
         Args:
             processes: Of the run; the main one says what happens.
@@ -78,7 +87,7 @@ class Ending:
         before: dict[int, Any] = {}
         self._pid, self._is_alone, self._is_main = os.getpid(), processes.is_alone, processes.is_main
         if threading.current_thread() is threading.main_thread():
-            for number in map(int, (signal.SIGINT, signal.SIGTERM)):
+            for number in _SIGNALS:
                 handler = signal.getsignal(number)
                 if handler in (signal.SIG_DFL, signal.default_int_handler):
                     before[number] = handler
@@ -100,7 +109,8 @@ class Ending:
             if self._is_main:
                 name = signal.Signals(number).name
                 text = f"\n{name}: saving what was reached; Ctrl-C (again) ends without\n"
-                os.write(2, text.encode())  # printing could meet a print that the signal interrupted
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    os.write(2, text.encode())  # printing could meet a print that the signal interrupted
         elif number == signal.SIGINT and (self._is_alone or now - self._came > _ECHO_S):
             self.is_forced = True
             raise KeyboardInterrupt

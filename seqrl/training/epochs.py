@@ -129,6 +129,7 @@ class Epochs:
         if config.train.steps_per_epoch and not parts.num_steps and ending.reason is None:
             self._run_log.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
         self._tell_what_was_dropped()
+        self._checkpoints.check_saved()
         self._report()
         if self._publisher is not None:
             self._publisher.finish()

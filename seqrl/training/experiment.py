@@ -377,7 +377,7 @@ class Experiment:
     def learn(self) -> RunStats:
         """Train to the end, and write the report; in the role ``collect``, collect until the learner has ended.
 
-        SIGTERM and Ctrl-C end it after the gradient step under way, saved so that ``resume=True`` goes on from there.
+        SIGTERM, SIGHUP and Ctrl-C end it after the gradient step under way, saved; ``resume=True`` goes on from there.
 
         Raises:
             TrainingError: If a loss was not finite and ``train.on_nonfinite`` is ``stop``.

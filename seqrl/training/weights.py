@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from seqrl.core.errors import TrainingError
-from seqrl.core.files import write_atomic, write_json
+from seqrl.core.files import space_left, write_atomic, write_json
+
+logger = logging.getLogger(__name__)
 
 _WEIGHTS, _FINISHED = "weights.safetensors", "finished"
 _TRIES = 5
@@ -46,8 +49,11 @@ class Publisher:
         (self._folder / _FINISHED).unlink(missing_ok=True)
 
     def publish(self, tensors: dict[str, Tensor], version: int) -> None:
-        """Replace what was published."""
-        write_atomic(self._folder / _WEIGHTS, save(tensors, {"version": str(version)}))
+        """Replace what was published; where that cannot be written, collectors keep what they have."""
+        try:
+            write_atomic(self._folder / _WEIGHTS, save(tensors, {"version": str(version)}))
+        except OSError as error:
+            logger.warning("%s: nothing new is published: %s", self._folder, space_left(self._folder, error))
 
     def finish(self) -> None:
         """Tell the collectors that no more weights will come."""

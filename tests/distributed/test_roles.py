@@ -1,5 +1,6 @@
 """Several processes: learners under torchrun, and a learner with collectors that come and go."""
 
+import errno
 import json
 import signal
 import time
@@ -36,6 +37,16 @@ def test_weights_are_seen_once_and_whole(tmp_path):
     publisher.finish()
     assert subscriber.is_finished
     assert not (Publisher(tmp_path), subscriber.is_finished)[1]  # a resumed learner goes on
+
+
+def test_on_a_full_disk_collectors_keep_the_weights_they_have(tmp_path, monkeypatch, caplog):
+    algo, publisher = small_algo(), Publisher(tmp_path)
+    publisher.publish(algo.serialize(), 3)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        publisher.publish(algo.serialize(), 4)
+    assert "nothing new is published: No space left on device" in caplog.text
+    assert Subscriber(tmp_path).poll().version == 3
 
 
 def test_broken_weights_are_an_error(tmp_path):

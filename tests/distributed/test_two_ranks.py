@@ -193,6 +193,37 @@ def signalled(self, epoch, *, on_step, **options):
 Learner.learn_epoch = signalled
 """
 
+SIGNALLING_IN_AGREEMENT = """
+import os, signal
+from seqrl.algo.processes import Processes
+
+gather, once = Processes.gather, iter([signal.SIGTERM])
+
+
+def signalled(self, value):
+    known = gather(self, value)
+    if value == (None, None) and os.environ["RANK"] == "1":
+        for number in once:
+            signal.raise_signal(number)
+    return known
+
+
+Processes.gather = signalled
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_while_all_agree_is_not_lost(tmp_path):
+    (tmp_path / "signalling.py").write_text(SIGNALLING_IN_AGREEMENT)
+    settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12",
+                "train.steps_per_epoch=8", "experiment.logging.every_n_steps=2"]  # fmt: skip
+    arguments = [a for s in settings for a in ("--set", s)]
+    command = ["-m", "seqrl", "train", "--config", "bc.json", "--debug", "--name", "run", *arguments]
+    stopped = torchrun([*command, "--plugin", str(tmp_path / "signalling.py")], tmp_path)
+    assert stopped.returncode != 0
+    assert stopped.stderr.count("saved at gradient step 2") == 1, stopped.stderr[-2000:]
+    assert (tmp_path / "runs/run/checkpoints/last").read_text().strip() == "epoch_000000_step_000002"
+
 
 @pytest.mark.slow
 def test_all_ranks_end_after_the_same_step_when_one_gets_a_signal(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A checkpoint gives back the same policy, and an altered one gives an error and nothing else."""
 
+import errno
 import hashlib
 import json
 import pickle
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from seqrl.algo import algo_factory
@@ -239,6 +241,45 @@ def test_failed_save_leaves_the_old_one_and_no_rubbish(path, monkeypatch):
         save_checkpoint(path, algo, OBSERVATIONS, ACTIONS)
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def _full(free=1000):
+    """Stand for ``shutil.disk_usage`` of a disk on which so many bytes are free."""
+    return lambda _: shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+
+
+def _too_much(*_):
+    raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+
+def _no_inode(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("where", "fails"),
+    [("shutil.disk_usage", _full()), ("seqrl.algo.checkpoint.save_file", _too_much),
+     ("seqrl.algo.checkpoint.write_json", _no_inode), ("seqrl.algo.checkpoint.model_card", _no_inode)],
+)  # fmt: skip
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_full_disk_is_an_error_that_says_what_is_needed(where, fails, is_first, path, monkeypatch):
+    target = path.with_name("epoch_000004") if is_first else path
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    monkeypatch.setattr(where, fails)
+    with pytest.raises(CheckpointError) as caught:
+        save_checkpoint(target, _algo(seed=3), OBSERVATIONS, ACTIONS, training_state=_state())
+    text = r"cannot be written: .*No space left on device.* \([\d,]+\.\d MB are free there\); it takes 0\.2 MB"
+    assert re.search(re.escape(str(target)) + " " + text, str(caught.value))
+    assert {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()} == before
+
+
+def test_a_pointer_on_a_full_disk_stays(path, monkeypatch):
+    pointer = path.parent / "last"
+    write_pointer(pointer, path.name)
+    monkeypatch.setattr("seqrl.core.files.os.fsync", _no_inode)
+    with pytest.raises(CheckpointError, match="last cannot be written: No space left on device"):
+        write_pointer(pointer, "epoch_000004")
+    assert find_checkpoint(pointer) == path
 
 
 # ---------------------------------------------------------------------------------------- altered files
@@ -517,6 +558,30 @@ def test_plugins_of_a_known_algorithm_are_not_imported_either(path, marker, tmp_
     _fix_checksums(path)
     _use_everything(path)
     assert not marker.exists()
+
+
+def test_what_a_run_of_its_config_would_import_has_to_be_given(path, marker, tmp_path, monkeypatch, caplog):
+    plugin = tmp_path / "evil_plugin_of_tests.py"
+    plugin.write_text(f"open({str(marker)!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = json.loads((path / "config.json").read_text())
+    named = "evil_plugin_of_tests:Maze-v0"
+    config |= {"plugins": [str(plugin), "evil_plugin_of_tests"]}
+    config["env"] |= {"id": named, "kwargs": {"size": 3}, "tasks": [{"id": named}]}
+    config["train"]["data"] = [{"path": "mine.hdf5"}, {"scripted": named}]
+    (path / "config.json").write_text(json.dumps(config))
+    _fix_checksums(path)
+    safe, _ = config_from_checkpoint(path)
+    assert not marker.exists()
+    assert (safe.plugins, safe.env.id, safe.env.kwargs, safe.env.tasks) == ([], None, {}, [])
+    assert [source.path for source in safe.train.data] == ["mine.hdf5"]
+    assert all(text in caplog.text for text in (str(plugin), named, "plugins=["))
+    caplog.clear()
+    trusted, _ = config_from_checkpoint(path, plugins=config["plugins"])
+    assert marker.exists()
+    assert trusted.to_json() == config_factory("bc", {k: v for k, v in config.items() if k != "algo_name"}).to_json()
+    assert not caplog.text
+    del sys.modules["evil_plugin_of_tests"]
 
 
 def test_unknown_algorithm_without_plugins_names_the_nearest(path):

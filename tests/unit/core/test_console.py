@@ -1,5 +1,7 @@
 """Messages on a terminal."""
 
+import contextlib
+import io
 import logging
 import os
 import pty
@@ -23,6 +25,16 @@ def test_long_lines_are_broken_between_words():
     coloured = f"\x1b[32m{line}\x1b[0m"
     assert wrapped(coloured, len(line)) == coloured, "colours take no place"
     assert wrapped("a" * 50, 20) == "a" * 50, "a path stays whole"
+
+
+def test_a_terminal_that_was_closed_ends_nothing(monkeypatch):
+    leader, follower = pty.openpty()
+    terminal = io.TextIOWrapper(os.fdopen(follower, "wb", buffering=0), write_through=True)  # as stderr is
+    monkeypatch.setattr(sys, "stderr", terminal)
+    os.close(leader)
+    Console().emit(logging.makeLogRecord({"msg": SUMMARY, "levelno": logging.INFO}))
+    with contextlib.suppress(OSError):
+        terminal.close()
 
 
 def test_a_terminal_gets_lines_that_fit(monkeypatch):

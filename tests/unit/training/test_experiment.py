@@ -41,6 +41,34 @@ def rows(stats):
     return [json.loads(line) for line in (stats.path / "metrics.jsonl").read_text().splitlines()]
 
 
+# --------------------------------------------------------------------------------- a checkpoint's run file
+@pytest.mark.parametrize("kind", ["file", "module", "environment", "expert"])
+def test_a_run_of_a_checkpoints_config_imports_nothing_unasked(kind, tmp_path, monkeypatch):
+    marker, plugin = tmp_path / "executed", tmp_path / f"evil_{kind}_of_tests.py"
+    plugin.write_text(f"open({str(marker)!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    experiment = Experiment(short(tmp_path))
+    experiment.start()
+    config, named = experiment.config, f"{plugin.stem}:seqrl/TMazePassive-v0"
+    if kind in ("file", "module"):
+        config.plugins = [str(plugin) if kind == "file" else plugin.stem]
+    elif kind == "environment":
+        config.env.id = named
+    else:
+        config.train.data.append(type(config.train.data[0])(scripted=named, episodes=1))
+    experiment.save()
+    experiment.close()
+
+    config, checkpoint = seqrl.config_from_checkpoint(tmp_path / "run")
+    config.experiment.name = "again"
+    again = Experiment.from_config(config)
+    again.start()
+    again.close()
+    assert not marker.exists()
+    seqrl.config_from_checkpoint(ckpt_dict=checkpoint, plugins=[plugin.stem])
+    assert marker.exists()
+
+
 # -------------------------------------------------------------------------------------------- composition
 def public_methods():
     found = vars(Experiment).items()

@@ -1,8 +1,13 @@
 """Which checkpoints are kept, also over a resume."""
 
+import shutil
+import signal
+
 import pytest
 
 import seqrl
+from seqrl.core.errors import CheckpointError
+from seqrl.training.checkpoints import save_at_signal
 from tests.regression.test_interrupt import offline
 
 
@@ -77,3 +82,54 @@ def test_best_marks_are_repaired(experiment, monkeypatch):
     first.close()
     experiment(best=["return"], resume=True)
     assert mark.read_text().strip() == "epoch_000001"
+
+
+def full(free=1000):
+    """Stand for ``shutil.disk_usage`` of a disk on which so many bytes are free."""
+    return lambda _: shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+
+
+def test_a_save_that_fails_costs_nothing_but_itself(experiment, monkeypatch, caplog):
+    """The best of the checkpoints that are there is marked, not the best of all epochs."""
+    made = experiment(best=["return"])
+    returns = iter([1.0, 3.0, 2.0])
+    monkeypatch.setattr(type(made.learner), "validate", lambda self: {"eval/return_mean": next(returns)})
+
+    def pass_epoch():
+        made.progress.epoch += 1
+        made.epochs.end_epoch()
+
+    pass_epoch()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", full())
+        pass_epoch()
+    text = "epoch_000002 cannot be written: No space left on device"
+    assert caplog.text.count(text) == caplog.text.count("The run goes on") == 1
+    assert epochs_of(made) == [1]
+    assert made.folder.last == made.folder.checkpoint(1)
+    with pytest.raises(CheckpointError, match=f"{text}.*Make room there.* go on from .*epoch_000001 with --resume"):
+        made.checkpoints.check_saved()
+    pass_epoch()
+    made.checkpoints.check_saved()
+    assert epochs_of(made) == [3]
+    assert (made.folder.checkpoints / "best_return").read_text().strip() == "epoch_000003"
+
+
+def test_a_first_save_that_fails_ends_the_run(experiment, monkeypatch):
+    made = experiment()
+    monkeypatch.setattr("shutil.disk_usage", full())
+    made.progress.epoch += 1
+    with pytest.raises(CheckpointError, match="epoch_000001 cannot be written"):
+        made.epochs.end_epoch()
+
+
+def test_a_signal_on_a_full_disk_says_what_is_lost(experiment, monkeypatch, caplog):
+    made = experiment()
+    made.progress.epoch += 1
+    made.epochs.end_epoch()
+    made.progress.step_in_epoch = 2
+    monkeypatch.setattr("shutil.disk_usage", full())
+    save_at_signal(made.checkpoints, signal.SIGTERM)
+    assert "step_000002 cannot be written" in caplog.text
+    assert "SIGTERM: what was reached since is lost; go on from" in caplog.text
+    assert "saved at" not in caplog.text
