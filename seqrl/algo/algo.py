@@ -20,6 +20,7 @@ from seqrl.algo.trunk import Trunk
 from seqrl.algo.updater import Updater
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.algo import AlgoSection, PolicySection
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import Registry
 from seqrl.core.spaces import ACTION_KINDS, GOAL_PREFIX, ActionCodec, ObsSpec
@@ -466,7 +467,7 @@ def algo_factory(
         DataError: If ``observation.keys`` names an entry that does not exist, or the widths disagree.
     """
     algo_class, kwargs = ALGOS.get(algo_name)(config.algo)
-    codec = ActionCodec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
+    codec = action_codec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
     if codec.dim != ac_dim:
         raise DataError(f"ac_dim is {ac_dim}, but {action_space!r} makes policy actions of width {codec.dim}")
     if codec.action_kind not in algo_class.action_kinds:

@@ -20,11 +20,12 @@ from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.model_card import PAGE, model_card
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
 from seqrl.core.files import new_folder, require_space, sha256_of, space_left, write_json
 from seqrl.core.plugins import load_plugins, names_foreign_module
-from seqrl.core.spaces import ActionCodec, obs_specs, space_from_json, space_to_json
+from seqrl.core.spaces import obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.moved import moved_names
@@ -284,7 +285,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
             config.algo_name,
             config,
             obs_specs(observation_space),
-            ActionCodec(action_space).dim,
+            action_codec(action_space).dim,
             resolve_device(device),
             action_space,
         )

@@ -17,6 +17,7 @@ from seqrl.algo.algo import Algo
 from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_atomic
+from seqrl.core.rotations import RotationBox
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.timestep_encoders import TextModality
@@ -207,6 +208,8 @@ def export_onnx(
         import onnxscript  # type: ignore[import-untyped]  # noqa: F401  (torch's exporter needs it)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
+    if isinstance(algo.codec.space, RotationBox):
+        raise ConfigError("this policy's actions have rotations (action_rotations), which are not exported")
     module = PolicyStep(algo, is_sampled=is_sampled).eval()
     program = _exported(module)
     names: dict[str, Any] = {"input_names": module.example_names, "output_names": module.output_names}

@@ -10,8 +10,10 @@ from gymnasium import spaces
 
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ActionCodec, ObsSpec, flatten_obs, infer_observation_space
+from seqrl.core.rotations import with_rotations
+from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
 from seqrl.core.text import with_readable_text
 
 PREV_REWARD, INNER = "prev_reward", "observation"
@@ -26,6 +28,9 @@ class RolloutPolicy:
         observation_space: Of one environment; None is a Dict of what the algorithm reads.
         action_space: Of one environment; None is the algorithm's.
         deterministic: Act greedily rather than by sampling.
+
+    Raises:
+        DataError: If the policy's actions are of another width than those of ``action_space``.
     """
 
     def __init__(
@@ -38,9 +43,15 @@ class RolloutPolicy:
     ) -> None:
         self.algo = algo
         self.observation_space = _space_of(algo) if observation_space is None else observation_space
-        self.action_space = algo.codec.space if action_space is None else action_space
+        own = algo.codec.space
+        self.action_space = own if action_space is None else with_rotations(action_space, own)
         self.deterministic = deterministic
-        self._codec = ActionCodec(self.action_space)
+        self._codec = action_codec(self.action_space)
+        if self._codec.dim != algo.codec.dim:
+            raise DataError(
+                f"the policy gives actions of {own!r}, but {self.action_space!r} was given: "
+                f"{algo.codec.dim} and {self._codec.dim} numbers"
+            )
         self._vector: VectorPolicy | None = None
         self._calls = 0
         algo.set_eval()

@@ -117,7 +117,7 @@ def _data(t: Translation, value: Any) -> None:
             one.setdefault("filter_key", key)
         if t.get("experiment.validate") and (key := t.get("train.hdf5_validation_filter_key")) is not None:
             one["valid_filter_key"] = key
-        ours.append(one)
+        ours.append(one | _columns(t))
     t.put("train.data", ours)
     if any("eval" in e or "lang" in e for e in entries):
         t.partly["train.data"] = "eval and lang of an entry: env.tasks says what is played; language is an observation"
@@ -289,19 +289,39 @@ def _tasks(t: Translation, value: Any) -> None:
         t.partly["experiment.additional_envs"] = "list them in env.tasks, each with a name"
 
 
+def _columns(t: Translation) -> dict[str, Any]:
+    """Return which columns make up the action, and which of them are rotations, where they say so."""
+    keys = list(t.get("train.action_keys") or ["actions"])
+    rotations = {}
+    for key in keys:
+        entry = _of_column(t, key)
+        if entry.get("rot_conversion") == "axis_angle_to_6d":
+            rotations[key] = "axis_angle"
+        elif entry.get("format") == "rot_6d" and entry.get("convert_at_runtime", "rot_axis_angle") == "rot_axis_angle":
+            rotations[key] = "6d"
+    found = {"action_keys": keys} if rotations or keys != ["actions"] else {}
+    return found | ({"action_rotations": rotations} if rotations else {})
+
+
+def _of_column(t: Translation, key: str) -> Mapping[str, Any]:
+    """Return what they say of a column of the action."""
+    return (t.get("train.action_config") or {}).get(key) or {}
+
+
 def _action_config(t: Translation, value: Any) -> None:
-    kinds = {entry.get("normalization") for entry in value.values()} - {None}
-    if len(kinds) == 1:
-        t.put("train.normalize_actions", kinds.pop())
-    elif kinds:
-        t.partly["train.action_config"] = f"normalised in several ways ({', '.join(sorted(kinds))}); here there is one"
-    if any(entry.get("rot_conversion") for entry in value.values()):
-        t.partly["train.action_config"] = "rotations are not converted; actions are learned as the file has them"
-
-
-def _action_keys(t: Translation, value: Any) -> None:
-    if list(value) != ["actions"]:
-        t.partly["train.action_keys"] = f"actions are the file's entry actions, not {', '.join(value)}"
+    used = {key: _of_column(t, key) for key in t.get("train.action_keys") or value}
+    kinds = {entry.get("normalization") for entry in used.values()}
+    told = []
+    if len(kinds - {None}) == 1:
+        t.put("train.normalize_actions", next(iter(kinds - {None})))
+    if len(kinds) > 1:
+        told.append("columns are normalised in several ways; here all are in one")
+    known = _columns(t).get("action_rotations", {})
+    rotated = [k for k, entry in used.items() if entry.get("rot_conversion") or entry.get("format") == "rot_6d"]
+    if lost := [key for key in rotated if key not in known]:
+        told.append(f"rotations of {', '.join(lost)} are learned as the file has them")
+    if told:
+        t.partly["train.action_config"] = "; ".join(told)
 
 
 def _goal_mode(t: Translation, value: Any) -> None:
@@ -357,7 +377,7 @@ RULES: dict[str, Rule] = {
     "train.pad_seq_length": _padding,
     "train.pad_frame_stack": _padding,
     "train.action_config": _action_config,
-    "train.action_keys": _action_keys,
+    "train.action_keys": lambda t, v: None,  # in train.data
     "train.goal_mode": _goal_mode,
     "train.cuda": _device,
     "train.batch_size": _to("train.batch_size"),

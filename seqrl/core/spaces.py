@@ -21,6 +21,7 @@ from seqrl.core.nested_spaces import (
     leaves,
     nested_actions,
 )
+from seqrl.core.rotations import RotationBox
 from seqrl.core.text import TEXT_BYTES
 
 OBS_KEY = "obs"
@@ -54,7 +55,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
             "dtype": str(space.dtype),
             "low": _bounds_to_json(space.low),
             "high": _bounds_to_json(space.high),
-        }
+        } | ({"rotations": list(space.rotations)} if isinstance(space, RotationBox) else {})
     if isinstance(space, spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiDiscrete):
@@ -92,6 +93,8 @@ def _space_from_json(value: Mapping[str, Any]) -> spaces.Space[Any]:
     if kind == "Box":
         shape, dtype = tuple(value["shape"]), np.dtype(value["dtype"])
         low, high = (_bounds_from_json(value[k], shape, dtype) for k in ("low", "high"))
+        if "rotations" in value:
+            return RotationBox(low, high, value["rotations"], dtype.type)
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         dtype = np.dtype(value["dtype"])

@@ -12,11 +12,11 @@ import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError, did_you_mean
-from seqrl.core.files import new_file, new_folder, write_json
+from seqrl.core.files import new_folder, write_json
 from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import is_store
-from seqrl.data.disk_space import check_space
+from seqrl.data.in_place import changed_in_place
 from seqrl.data.ingest import content_of, note_sample, path_of_cached
 from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
 from seqrl.data.sampling import split_numbers
@@ -107,21 +107,11 @@ def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> N
 
 def _write_masks(path: Path, filters: Filters) -> None:
     before = content_of(path)
-    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise DataError(f"{path}, or the folder it is in, may not be written")
-    check_space(path.parent, before["size"], f"{path}: the copy that makes changing it safe")
-    with new_file(path) as temporary:
-        shutil.copy(path, temporary)
-        try:
-            with h5py.File(temporary, "r+") as file:
-                for key, names in filters.items():
-                    if f"mask/{key}" in file:
-                        del file[f"mask/{key}"]
-                    file[f"mask/{key}"] = [name.encode() for name in names]
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
-            raise DataError(f"{path}: cannot take the filters ({error}); it is as it was") from error
-        if content_of(path) != before:
-            raise DataError(f"{path} was changed meanwhile; nothing is written")
+    with changed_in_place(path, "the filters") as file:
+        for key, names in filters.items():
+            if f"mask/{key}" in file:
+                del file[f"mask/{key}"]
+            file[f"mask/{key}"] = [name.encode() for name in names]
     after = content_of(path)
     for options in ({}, {"dones_mean": "terminated"}, {"dones_mean": "truncated"}):
         old, new = (path_of_cached(path, content, options) for content in (before, after))

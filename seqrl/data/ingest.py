@@ -137,7 +137,7 @@ def open_store(path: str, options: dict[str, Any] | None = None, *, format: str 
     if format is None and (file / "store.json").exists():
         if options.get("dones_mean") == "truncated":
             logger.warning("%s is a store, which knows its time limits: dones_mean is not used", file)
-        if unused := sorted(options.keys() & {"columns", "image_size"}):
+        if unused := sorted(options.keys() - {"dones_mean"}):
             raise DataError(f"{file} is a store, which takes no {unused[0]}")
         return Store(file)
     name, reader = choose_reader(file, format)

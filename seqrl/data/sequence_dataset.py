@@ -11,9 +11,10 @@ import torch
 from gymnasium import spaces
 from torch.utils.data import Dataset, WeightedRandomSampler
 
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
+from seqrl.core.rotations import with_rotations
 from seqrl.core.seeding import generator
-from seqrl.core.spaces import ActionCodec
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
@@ -68,7 +69,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._weigh_by = weigh_by
         self._keys = keys
         self._goal_keys = tuple(goal_keys)
-        self._codec = ActionCodec(self.info.action_space)
+        self._codec = action_codec(self.info.action_space)
         self._checked: list[Source] = []
         self._extras: frozenset[str] = frozenset()
         self._discount = 1.0
@@ -118,10 +119,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._checked.append(source)
 
     def use_categories(self, action_space: spaces.Space[Any]) -> None:
-        """Encode discrete actions by the environment's space, which may have more of them than the data shows."""
-        codec = ActionCodec(action_space)
-        if codec.kind != "continuous":
-            self._codec = codec
+        """Encode actions by what the policy's space says beyond the data's: more categories, and rotations."""
+        codec = action_codec(action_space)
+        own = with_rotations(self.info.action_space, action_space)
+        self._codec = action_codec(own) if codec.kind == "continuous" else codec
 
     def provide(self, needs: Collection[str], discount: float = 1.0) -> None:
         """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError, format_problem
 from seqrl.core.files import space_left, system_says, write_json
 from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
@@ -237,7 +238,7 @@ class StoreWriter:
         if mask is None:
             return trajectory
         if self._codec is None:
-            self._codec = ActionCodec(self._action_space)
+            self._codec = action_codec(self._action_space)
         codec = self._codec
         if codec.kind == "continuous" and trajectory.action_mask is None:
             return trajectory

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
@@ -41,7 +42,8 @@ class BatchedEnv:
     Attributes:
         num_envs: E.
         observation_space: Space of one environment's observation.
-        codec: Converts between the environments' actions and the policy's.
+        codec: Converts between the environments' actions and the policy's; a policy that knows more of the space, as
+            which numbers are rotations, brings its own.
         num_faults: Failures so far.
         last_fault: What the last one was, in words.
 
@@ -62,7 +64,7 @@ class BatchedEnv:
         self.env = env
         self.num_envs = env.num_envs
         self.observation_space = env.single_observation_space
-        self.codec = ActionCodec(env.single_action_space)
+        self.codec: ActionCodec = action_codec(env.single_action_space)
         self._mode = _autoreset_mode(env)
         self._env_name = _default_names(env)
         self._ended = np.zeros(self.num_envs, bool)

@@ -9,6 +9,7 @@ from typing import Any
 from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
+from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store import StoreInfo
 
@@ -40,7 +41,7 @@ def check_actions(env_space: spaces.Space[Any], expected: spaces.Space[Any], env
     Raises:
         EnvError: If the two spaces differ.
     """
-    if env_space != expected:
+    if with_rotations(env_space, expected) != expected:
         raise EnvError(f"environment {env_id!r} takes {env_space}, but the data or policy has {expected}")
 
 
@@ -80,6 +81,6 @@ def agreed_spaces(
     same_entries = given.keys() == recorded.keys()
     return replace(
         info,
-        action_space=action_space,
+        action_space=with_rotations(action_space, info.action_space),
         observation_space=observation_space if same_entries else info.observation_space,
     )

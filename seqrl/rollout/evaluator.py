@@ -82,6 +82,7 @@ class Evaluator:
         if episodes is None and max_steps is None:
             episodes, max_steps = self._section.episodes, self._section.max_steps_per_env
         begin = time.perf_counter()
+        self.env.codec = algo.codec
         with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):
             policy = AlgoPolicy(algo, self.env.num_envs, deterministic=self._section.deterministic)
             seed = integer_seed(self._seed, "eval", "env", epoch)

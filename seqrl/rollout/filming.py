@@ -185,6 +185,7 @@ def record_episodes(
     """
     with evaluation_mode(algo, policy_seed):
         env = rendering_env(makers)
+        env.codec = algo.codec
         try:
             num_episodes = max(num_episodes, env.num_envs)
             policy = AlgoPolicy(algo, env.num_envs, deterministic=deterministic)

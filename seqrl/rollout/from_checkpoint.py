@@ -95,6 +95,7 @@ def env_for_policy(algo: Algo, make: MakeEnv, num_envs: int, env_id: str) -> Ite
     try:
         check_observations(env.observation_space, algo.obs, env_id)
         check_actions(env.codec.space, algo.codec.space, env_id)
+        env.codec = algo.codec
         yield env
     except gym.error.Error as error:
         raise EnvError(f"environment {env_id!r}: {error}") from error

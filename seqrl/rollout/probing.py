@@ -19,9 +19,10 @@ from gymnasium import spaces
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.decision_transformer import DecisionTransformer
 from seqrl.configs import config_factory
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError
 from seqrl.core.seeding import integer_seed
-from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.core.spaces import obs_specs
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.metrics import Episode
 from seqrl.models.image_cores import skip_local_weights
@@ -210,7 +211,7 @@ def with_window(algo: Algo, window_steps: int, observation_space: spaces.Space[A
             algo.config.algo_name,
             config_factory(algo.config.algo_name, values),
             obs_specs(observation_space),
-            ActionCodec(space).dim,
+            action_codec(space).dim,
             algo.device,
             space,
         )

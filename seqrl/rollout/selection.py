@@ -16,7 +16,9 @@ from seqrl.algo.fqe import FQE, PROPOSED
 from seqrl.configs.base_config import BaseConfig
 from seqrl.configs.building import build_section
 from seqrl.configs.fqe_config import FQEConfig, FQESection
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
+from seqrl.core.rotations import with_rotations
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.tensors import SeqInputs
@@ -115,7 +117,8 @@ def _in_step(algo: Algo, store: Store, numbers: np.ndarray, num_draws: int, dete
 
 def _data_codec(codec: ActionCodec, store: Store) -> ActionCodec:
     """Return what encodes the data's actions, as training does: continuous ones by the bounds that the data tells."""
-    return ActionCodec(store.info.action_space) if codec.kind == "continuous" else codec
+    space = with_rotations(store.info.action_space, codec.space)
+    return action_codec(space) if codec.kind == "continuous" else codec
 
 
 # ------------------------------------------------------------------------------------ what it would earn
@@ -145,7 +148,7 @@ def policy_value(
         raise DataError(f"{store.path}: fitted Q evaluation needs the observation after the last action (next_obs)")
     config = config or fit_config(store, like=algo.config)
     proposed = actions_along(algo, store, num_draws=num_draws, deterministic=deterministic, seed=config.train.seed)
-    codec = ActionCodec(action_space)
+    codec = action_codec(action_space)
     fit = fitted(config, store, codec, proposed, keys=list(algo.obs))
     first = np.concatenate([[0], np.cumsum(store.length + 1)[:-1]])
     starts = _values_at_starts(fit, store, proposed[first])

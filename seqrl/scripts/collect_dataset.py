@@ -50,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_plugins(args.plugin)
     maker, make_policy, algo = _actor(args)
     env = make_batched_env(maker, min(args.num_envs, args.episodes))
+    if algo is not None:
+        env.codec = algo.codec
     num_valid = round(args.valid_fraction * args.episodes)
     order = generator(args.seed, "split").permutation(args.episodes)
     filters = {

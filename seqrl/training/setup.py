@@ -16,12 +16,13 @@ from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.files import write_json
 from seqrl.core.host import provenance, read_starts
 from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.plugins import load_plugins
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
 from seqrl.data.mixed_dataset import MixedDataset
@@ -87,7 +88,7 @@ def build_algo(config: BaseConfig, info: StoreInfo, device: torch.device) -> Alg
         config.algo_name,
         config,
         obs_specs(info.observation_space),
-        ActionCodec(info.action_space).dim,
+        action_codec(info.action_space).dim,
         device,
         info.action_space,
     )
@@ -173,7 +174,7 @@ def use_statistics(algo: Algo, data: Data) -> None:
         return
     goals = {GOAL_PREFIX + k: k for k in algo.goal_keys}
     obs = {k: column_stats(sources, f"obs/{k}") for k in {goals.get(n, n) for n in normalizer.names}}
-    codec = ActionCodec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
+    codec = action_codec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
     action = column_stats(sources, "prev_action", convert=codec.encode) if normalizer.action else None
     algo.use_statistics(obs, action)
 
@@ -267,7 +268,9 @@ def build_training_env(config: BaseConfig, parts: Parts) -> BatchedEnv | None:
     """Make the parallel training environments of this process; None where it collects nothing."""
     if not is_collecting(config, parts.role):
         return None
-    return build_env(training_makers(config, parts.world), config.collect.num_envs, config.env)
+    env = build_env(training_makers(config, parts.world), config.collect.num_envs, config.env)
+    env.codec = parts.algo.codec
+    return env
 
 
 def build_updater(

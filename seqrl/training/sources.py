@@ -17,10 +17,11 @@ from gymnasium.envs.registration import load_env_creator
 import seqrl.envs as seqrl_envs
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import DataSection, ReplaySection, SourceSection
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import RELABELERS, SAMPLERS
 from seqrl.core.seeding import integer_seed
-from seqrl.core.spaces import ActionCodec, obs_specs
+from seqrl.core.spaces import obs_specs
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.episodes import split_by_episode
@@ -302,7 +303,7 @@ def replay_source(store: Store, section: ReplaySection) -> Source:
 
 def transition_bytes(info: StoreInfo) -> int:
     """Return the bytes that one transition takes on disk, without the log and without action masks in ``info``."""
-    specs, codec = obs_specs(info.observation_space), ActionCodec(info.action_space)
+    specs, codec = obs_specs(info.observation_space), action_codec(info.action_space)
     blank = Trajectory(
         obs={k: np.zeros((2, *s.shape), s.dtype) for k, s in specs.items()},
         actions=np.zeros((1, *codec.shape), codec.dtype),

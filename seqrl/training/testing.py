@@ -68,6 +68,7 @@ def play_test(
     writer: StoreWriter | None = None
     try:
         env = evaluator.env
+        env.codec = parts.algo.codec
         if render:
             hooks.append(lambda _actions, _step: (env.render(), None)[1])
         if save_trajs_to is not None:

@@ -195,16 +195,30 @@ class DataSection(SourceSection):
     image_size: list[PositiveInt] | None = Field(
         None, min_length=2, max_length=2, description="Height and width to which images of LeRobot are reduced."
     )
+    action_keys: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="Columns of a robomimic file that make up the action, side by side: 'actions', or entries of "
+        "action_dict; null takes 'actions'.",
+    )
+    action_rotations: dict[str, Literal["axis_angle", "6d"]] | None = Field(
+        None,
+        description="Those of action_keys that are rotations -> their form in the file; policies learn six numbers, "
+        "the environment gets axis-angle.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:
         if (self.path is None) == (self.scripted is None):
             raise ValueError("give exactly one of 'path' and 'scripted'")
+        if unknown := sorted((self.action_rotations or {}).keys() - set(self.action_keys or ["actions"])):
+            raise ValueError(f"action_rotations names {', '.join(unknown)}, which action_keys does not")
         return self
 
     def reader_options(self) -> dict[str, Any]:
         """Return what the reader of the path is told."""
-        return {name: getattr(self, name) for name in ("dones_mean", "columns", "image_size")}
+        names = ("dones_mean", "columns", "image_size", "action_keys", "action_rotations")
+        return {name: getattr(self, name) for name in names}
 
 
 class ReplaySection(SourceSection):

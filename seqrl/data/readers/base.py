@@ -22,7 +22,8 @@ class Reader(ABC):
     """Reads one format; its class is registered under the format's name, and made without arguments.
 
     Attributes:
-        takes: Options that it knows, of ``dones_mean``, ``columns`` and ``image_size``.
+        takes: Options that it knows, of ``dones_mean``, ``columns``, ``image_size``, ``action_keys`` and
+            ``action_rotations``.
     """
 
     takes: ClassVar[frozenset[str]] = frozenset({"dones_mean"})

@@ -8,24 +8,27 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.core.errors import DataError
+from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.spaces import MASK_KEY, extremes, infer_action_space, infer_observation_space, space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.core.text import TEXT_BYTES, encode_text
 from seqrl.core.types import Trajectory
 from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
+from seqrl.data.readers.action_columns import ActionColumns
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.store import StoreInfo
 
 logger = logging.getLogger(__name__)
 
 SUFFIXES = (".hdf5", ".h5")
+ACTION_DICT = "action_dict"
+"""Group of an episode with other forms of its actions."""
 ROBOSUITE = "robosuite/"
 """Prefix of the ids of robosuite's tasks; robomimic tells them by a type."""
 _MOST_PER_BYTE = 2048
@@ -37,6 +40,8 @@ _REWARD_AND_ENDS_BYTES = 4 + 1 + 1
 
 class Robomimic(Reader):
     """HDF5 files with a group ``data``, and whatever ends in .hdf5 or .h5: if it is damaged, this reader says how."""
+
+    takes: ClassVar[frozenset[str]] = frozenset({"dones_mean", "action_keys", "action_rotations"})
 
     def can_read(self, path: Path) -> bool:
         """Tell by the suffix, else by the content."""
@@ -66,6 +71,8 @@ def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreI
     Args:
         path: HDF5 file.
         options: ``dones_mean``: ``terminated`` (default) or ``truncated``, what a 1 in ``dones`` says.
+            ``action_keys``: columns that make up the action, in an episode or its ``action_dict``.
+            ``action_rotations``: those that hold rotations -> ``axis_angle`` or ``6d``.
 
     Raises:
         DataError: If it is no HDF5 file, lacks a group or a dataset, or its lengths do not agree.
@@ -77,8 +84,9 @@ def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreI
         with naming(path):
             file = stack.enter_context(h5py.File(path, "r"))
             names = _demo_names(file, path)
-            info = _info(file, names, path)
-        yield info, _trajectories(file, names, info, dones_mean, path)
+            columns = ActionColumns.of(options)
+            info = _info(file, names, columns, path)
+        yield info, _trajectories(file, names, info, columns, dones_mean, path)
 
 
 @contextmanager
@@ -102,10 +110,12 @@ def naming(path: Path, kind: str = "robomimic HDF5 file") -> Iterator[None]:
         raise DataError(f"{path}: not a readable {kind} ({error})") from error
 
 
-def _trajectories(file: h5py.File, names: list[str], info: StoreInfo, dones_mean: str, path: Path) -> NamedTrajectories:
+def _trajectories(
+    file: h5py.File, names: list[str], info: StoreInfo, columns: ActionColumns, dones_mean: str, path: Path
+) -> NamedTrajectories:
     for name in names:
         with naming(path):
-            trajectory = _trajectory(file["data"][name], info, dones_mean, path).check()
+            trajectory = _trajectory(file["data"][name], info, columns, dones_mean, path).check()
         yield name, trajectory
 
 
@@ -130,17 +140,20 @@ def _demo_names(file: h5py.File, path: Path) -> list[str]:
     return names
 
 
-def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
+def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path) -> StoreInfo:
     data = file["data"]
     env_args = _json_attribute(data, "env_args", path) or {}
     if not isinstance(env_args, dict):
         raise DataError(f"{path}: the attribute 'env_args' of 'data' is not a JSON object")
     first = data[names[0]]
     observation, action = (_json_attribute(data, f"{k}_space", path) for k in ("observation", "action"))
+    if not columns.is_default:
+        action = None  # speaks of the file's actions
     if action is not None:
         action_space = space_from_json(action)
     else:
-        action_space = infer_action_space(extremes(_numbers(data[n]["actions"]) for n in names))
+        action_space = infer_action_space(extremes(columns.joined(_columns(data[n], columns)) for n in names))
+        action_space = columns.space(action_space, _columns(first, columns))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
     if observation is not None:
@@ -160,6 +173,24 @@ def _info(file: h5py.File, names: list[str], path: Path) -> StoreInfo:
     )
 
 
+def _columns(demo: h5py.Group, columns: ActionColumns) -> dict[str, np.ndarray]:
+    """Return the columns of an episode by name; a name is one in the episode, or in its ``action_dict``.
+
+    Raises:
+        DataError: If there is none of a name.
+    """
+    found = {}
+    for key in columns.keys:
+        folder, _, name = (key if _has(demo, key.split("/")[0]) else f"{ACTION_DICT}/{key}").rpartition("/")
+        group = demo if not folder else demo[folder] if _has(demo, folder) else None
+        if group is None or not _has(group, name):
+            inner = own_names(demo[ACTION_DICT]) if _has(demo, ACTION_DICT) else []
+            near = did_you_mean(name, [*inner, "actions"])
+            raise DataError(f"{demo.name} has no column {key!r}{near}; it has {', '.join(['actions', *inner])}")
+        found[key] = own_values(group, name)
+    return found
+
+
 def environment_id(env_args: dict[str, Any]) -> Any:
     """Return the id of the environment that the attribute ``env_args`` names: those of type 1 are robosuite's."""
     name = env_args.get("env_name")
@@ -173,9 +204,9 @@ def _masked_actions(demo: h5py.Group) -> int:
     return int(mask.shape[-1]) if isinstance(mask, h5py.Dataset) and mask.ndim > 1 else 0
 
 
-def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) -> Trajectory:
+def _trajectory(demo: h5py.Group, info: StoreInfo, columns: ActionColumns, dones_mean: str, path: Path) -> Trajectory:
     obs = {k: _observed(v) for k, v in datasets(demo["obs"]).items()}
-    actions = _numbers(demo["actions"])
+    actions = columns.joined(_columns(demo, columns))
     steps = len(actions)
     rewards = _numbers(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
@@ -197,7 +228,7 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, dones_mean: str, path: Path) 
         truncated=truncated,
         env_name=as_text(_attribute(demo, "env_name", info.env_id or "")),
         start_step=int(_attribute(demo, "start_step", 0)),
-        prev_action=_numbers(demo["prev_action"]) if _has(demo, "prev_action") else None,
+        prev_action=_numbers(demo["prev_action"]) if columns.is_default and _has(demo, "prev_action") else None,
         prev_reward=float(_attribute(demo, "prev_reward", 0.0)),
         goal={k: _observed(v) for k, v in datasets(demo["goal"]).items()} if _has(demo, "goal") else {},
         action_mask=_numbers(demo["action_mask"]) if _has(demo, "action_mask") else None,

@@ -59,6 +59,8 @@ class Robosuite(gym.Env[Any, Any]):
         self.task = robosuite.make(task, **chosen)
         self.render_mode, self._steps = render_mode, 0
         low, high = (np.asarray(bound, np.float32) for bound in self.task.action_spec)
+        if self._takes_poses():  # metres and radians, which robosuite does not clip to the bounds that it tells
+            low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
         self.action_space = spaces.Box(low, high)
         self.observation_space = spaces.Dict({k: _space(v) for k, v in _named(self.task.reset()).items()})
 
@@ -110,15 +112,24 @@ class Robosuite(gym.Env[Any, Any]):
         """Tell whether the task is solved now."""
         return bool(self.task._check_success())
 
-    def _reset_controllers(self) -> None:
-        """Let the controllers begin from the joints of now, as after a reset."""
+    def _takes_poses(self) -> bool:
+        """Tell whether an action is where an arm shall be, not how far it shall move."""
+        return any(getattr(part, "input_type", "delta") == "absolute" for part in self._controllers())
+
+    def _controllers(self) -> list[Any]:
+        """Return the controllers of all arms."""
+        found = []
         for robot in self.task.robots:
             parts = getattr(getattr(robot, "composite_controller", None), "part_controllers", {})
-            for name, part in parts.items():
-                if name in getattr(robot, "arms", ()):
-                    part.update(force=True)
-                    part.update_initial_joints(np.array(part.joint_pos))
-                    part.reset_goal()
+            found += [part for name, part in parts.items() if name in getattr(robot, "arms", ())]
+        return found
+
+    def _reset_controllers(self) -> None:
+        """Let the controllers begin from the joints of now, as after a reset."""
+        for part in self._controllers():
+            part.update(force=True)
+            part.update_initial_joints(np.array(part.joint_pos))
+            part.reset_goal()
 
     def close(self) -> None:
         """Close the simulation."""
@@ -152,6 +163,8 @@ def _update_controllers(options: dict[str, Any]) -> None:
         from robosuite.controllers.composite import composite_controller_factory as factory  # type: ignore[import-not-found]
     except ImportError:  # robosuite 1.4 itself
         return
+    if given.get("control_delta") is False:
+        given = {"input_ref_frame": "world", **given, "input_type": "absolute"}
     robots = options["robots"]
     robot = robots if isinstance(robots, str) else robots[0]
     options["controller_configs"] = factory.refactor_composite_controller_config(given, robot, ["right"])

@@ -128,11 +128,32 @@ def test_schedules_count_gradient_steps():
 
 
 def test_what_is_lost_is_told():
-    found = translate(changed(algo__actor_layer_dims=[300, 400], train__action_keys=["action_dict/abs_pos"]))
+    found = translate(changed(algo__actor_layer_dims=[300, 400]))
     assert found.partly["algo.actor_layer_dims"] == "layers of different widths; all have 400 here"
-    assert "action_dict/abs_pos" in found.partly["train.action_keys"]
     assert found.dropped["train.hdf5_use_swmr"]
     assert translate(changed(train__quite_new=1)).dropped["train.quite_new"] == "unknown to this translation"
+
+
+def test_columns_of_the_action_go_to_the_data():
+    """As robomimic's tutorial has them, and as its newer templates do, which also list columns that are not in use."""
+    keys = ["action/eef_pos", "action/eef_rot", "action_dict/rot_6d", "action_dict/rot_euler"]
+    told = {
+        keys[0]: {"normalization": "min_max", "rot_conversion": None},
+        keys[1]: {"normalization": "min_max", "rot_conversion": "axis_angle_to_6d"},
+        keys[2]: {"normalization": "min_max", "format": "rot_6d"},
+        keys[3]: {"normalization": "min_max", "format": "rot_6d", "convert_at_runtime": "rot_euler"},
+        "actions": {"normalization": None},
+    }
+    found = translate(changed(train__action_keys=keys[:3], train__action_config=told, train__data="can.hdf5"))
+    assert not {"train.action_keys", "train.action_config"} & found.partly.keys()
+    config = config_factory("bc", found.values)
+    assert config.train.data[0].action_keys == keys[:3]
+    assert config.train.data[0].action_rotations == {keys[1]: "axis_angle", keys[2]: "6d"}
+    assert config.train.normalize_actions == "min_max"
+    told[keys[0]] = {"normalization": None}
+    partly = translate(changed(train__action_keys=keys, train__action_config=told)).partly["train.action_config"]
+    assert "here all are in one" in partly
+    assert "rotations of action_dict/rot_euler are learned as the file has them" in partly
 
 
 def test_other_algorithms_keep_what_they_share():

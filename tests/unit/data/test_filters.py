@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqrl.core.errors import DataError
-from seqrl.data import Store, StoreWriter, filters, ingest
+from seqrl.data import Store, StoreWriter, in_place, ingest
 from seqrl.data.episodes import split_by_episode
 from seqrl.data.filters import random_subset, read_filters, split_train_val, write_filters
 from seqrl.data.writers.robomimic import write_robomimic
@@ -150,7 +150,7 @@ def test_what_cannot_hold_a_filter_is_refused(tmp_path, dataset, monkeypatch):
     with pytest.raises(DataError, match=r"some have no name; 'seqrl convert-dataset' writes a copy"):
         random_subset(tmp_path / "nameless", 1, seed=0, key=None)
     if dataset.is_file():
-        monkeypatch.setattr(filters, "check_space", lambda *_: (_ for _ in ()).throw(DataError("too large")))
+        monkeypatch.setattr(in_place, "check_space", lambda *_: (_ for _ in ()).throw(DataError("too large")))
         with pytest.raises(DataError, match="too large"):
             write_filters(dataset, {"new": ["demo_0"]})
 

@@ -202,6 +202,14 @@ def test_controllers_of_robomimics_files_are_understood():
     env = make_env("robosuite/Lift", {"robots": ["Panda"], "controller_configs": old, "ignore_done": True})
     env.reset(seed=0)
     assert np.isfinite(env.step(np.zeros(7, np.float32))[1])
+    assert env.action_space.is_bounded()
+    env = make_env("robosuite/Lift", {"robots": ["Panda"], "controller_configs": {**old, "control_delta": False}})
+    assert not env.action_space.is_bounded()
+    obs, _ = env.reset(seed=0)
+    there = [-0.05, 0.1, 1.1]
+    for _ in range(30):
+        obs = env.step(np.array([*there, np.pi, 0.0, 0.0, -1.0], np.float32))[0]
+    assert np.linalg.norm(obs["robot0_eef_pos"] - there) < 0.07  # it began at 0.13
 
 
 def test_games_of_stable_retro_one_in_each_process(tmp_path):
