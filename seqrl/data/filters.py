@@ -8,7 +8,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError, did_you_mean
@@ -17,6 +16,7 @@ from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import is_store
 from seqrl.data.disk_space import check_space
+from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.ingest import path_of_cached
 from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
 from seqrl.data.sampling import split_numbers
@@ -75,7 +75,7 @@ def read_filters(path: Path) -> tuple[list[str], Filters]:
         return store.names, store.info.filters
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(SUFFIXES)})")
-    with naming(path), h5py.File(path, "r") as file:
+    with naming(path), foreign_file(path) as file:
         masks = {
             k: [n.decode() if isinstance(n, bytes) else str(n) for n in v[()]] for k, v in file.get("mask", {}).items()
         }
@@ -113,7 +113,7 @@ def _write_masks(path: Path, filters: Filters) -> None:
     with new_file(path) as temporary:
         shutil.copy(path, temporary)
         try:
-            with h5py.File(temporary, "r+") as file:
+            with own_file(temporary, "r+") as file:
                 for key, names in filters.items():
                     if f"mask/{key}" in file:
                         del file[f"mask/{key}"]
