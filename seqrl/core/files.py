@@ -15,6 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from seqrl.core.errors import ConfigError
+
+
+def expanded(path: str | Path) -> Path:
+    """Return a path without ``~``.
+
+    Raises:
+        ConfigError: If it begins with ``~``, and the user has no home, as in some containers.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{str(path)!r}: {error}; give a path without ~, or set HOME") from error
+
 
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write beside ``path``, flush, sync, and rename over it."""

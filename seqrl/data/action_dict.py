@@ -9,6 +9,7 @@ import numpy as np
 
 from seqrl.core.errors import DataError
 from seqrl.core.rotations import six_numbers
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.in_place import changed_in_place
 from seqrl.data.readers.robomimic import ACTION_DICT, naming, natural_order, own_names, own_values
 
@@ -35,7 +36,7 @@ def extract_action_dict(path: Path, *, overwrite: bool = False) -> list[str]:
     path = path.expanduser()
     if not path.is_file():
         raise DataError(f"{path} is no file; action_dict belongs to robomimic's")
-    with naming(path), h5py.File(path, "r") as file:
+    with naming(path), foreign_file(path) as file:
         names = sorted(own_names(file["data"]), key=natural_order)
         parts = {name: _parts(file["data"][name], overwrite=overwrite) for name in names}
     if not parts:

@@ -8,7 +8,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError, did_you_mean
@@ -75,7 +74,7 @@ def read_filters(path: Path) -> tuple[list[str], Filters]:
         return store.names, store.info.filters
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(SUFFIXES)})")
-    with naming(path), h5py.File(path, "r") as file:
+    with naming(path), foreign_file(path) as file:
         masks = {
             k: [n.decode() if isinstance(n, bytes) else str(n) for n in v[()]] for k, v in file.get("mask", {}).items()
         }

@@ -13,6 +13,7 @@ import h5py
 from seqrl.core.errors import DataError
 from seqrl.core.files import new_file
 from seqrl.data.disk_space import check_space
+from seqrl.data.hdf5_file import own_file
 from seqrl.data.ingest import content_of
 
 
@@ -36,7 +37,7 @@ def changed_in_place(path: Path, what: str, *, more_bytes: int = 0) -> Iterator[
     with new_file(path) as temporary:
         shutil.copy(path, temporary)
         try:
-            with h5py.File(temporary, "r+") as file:
+            with own_file(temporary, "r+") as file:
                 yield file
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             raise DataError(f"{path}: cannot take {what} ({error}); it is as it was") from error

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import is_temporary, new_folder, write_atomic
+from seqrl.core.files import expanded, is_temporary, new_folder, write_atomic
+from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers import Reader, choose_reader
 from seqrl.data.readers.minari import local_dataset
@@ -27,13 +28,6 @@ logger = logging.getLogger(__name__)
 _STALE_S = 24 * 3600
 _SAMPLE = "sample.sha256"
 _BLOCK_BYTES, _BLOCKS_OF_A_FILE, _MOST_BLOCKS = 2**16, 16, 256
-
-
-def cache_folder() -> Path:
-    """Return the folder of cached stores: ``SEQRL_CACHE_DIR``, else ``seqrl`` in the user's cache folder."""
-    if "SEQRL_CACHE_DIR" in os.environ:
-        return Path(os.environ["SEQRL_CACHE_DIR"])
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "seqrl"
 
 
 def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
@@ -114,8 +108,8 @@ def content_of(path: Path) -> dict[str, Any]:
 
 def located(path: Path) -> Path:
     """Return a path without ``~``; where there is nothing, that of Minari's dataset of this id, if there is one."""
-    file = path.expanduser()
-    return file if file.exists() else local_dataset(str(path)) or file
+    file = expanded(path)
+    return file if os.path.exists(file) else local_dataset(str(path)) or file
 
 
 def open_store(path: str, options: dict[str, Any] | None = None, *, format: str | None = None) -> Store:
@@ -134,7 +128,7 @@ def open_store(path: str, options: dict[str, Any] | None = None, *, format: str 
     """
     file = located(Path(path))
     options = _set(options)
-    if format is None and (file / "store.json").exists():
+    if format is None and os.path.exists(file / "store.json"):
         if options.get("dones_mean") == "truncated":
             logger.warning("%s is a store, which knows its time limits: dones_mean is not used", file)
         if unused := sorted(options.keys() - {"dones_mean"}):

@@ -10,6 +10,7 @@ import h5py
 
 from seqrl.core.errors import DataError
 from seqrl.core.strict_json import parse_json
+from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, environment_id, naming, own_names, own_values
 from seqrl.data.store import StoreInfo
 
@@ -33,7 +34,7 @@ def keep_rest(source: Path, folder: Path) -> None:
     Raises:
         DataError: If the file is damaged there.
     """
-    with naming(source), h5py.File(source, "r") as file, h5py.File(folder / FILE, "w") as rest:
+    with naming(source), foreign_file(source) as file, own_file(folder / FILE, "w") as rest:
         _copy(file, rest, _READ[""])
         _copy(file["data"], rest.create_group("data"), _READ["data"])
         for name, demo in file["data"].items():
@@ -49,7 +50,7 @@ def carry_rest(source: Path, folder: Path, names: Mapping[str, str]) -> None:
         names: Old name of each episode -> its new one.
     """
     if (source / FILE).is_file():
-        with naming(source / FILE), h5py.File(folder / FILE, "w") as rest:
+        with naming(source / FILE), own_file(folder / FILE, "w") as rest:
             _merge(source / FILE, rest, names)
 
 
@@ -67,9 +68,9 @@ def write_rest(folder: Path, file: Path, info: StoreInfo, old: Sequence[str], ne
     """
     if not (folder / FILE).is_file():
         return
-    with naming(folder / FILE), h5py.File(file, "r+") as target:
+    with naming(folder / FILE), own_file(file, "r+") as target:
         _merge(folder / FILE, target, dict(zip(old, new, strict=True)))
-        with h5py.File(folder / FILE, "r") as rest:
+        with foreign_file(folder / FILE) as rest:
             if "env_args" in rest["data"].attrs and _names_same(rest["data"].attrs["env_args"], info):
                 _copy_attribute(rest["data"], target["data"], "env_args")
 
@@ -98,7 +99,7 @@ def stored_states(path: Path, name: str) -> dict[str, Any] | None:
     file = path / FILE if path.is_dir() else path
     if not file.is_file() or file.suffix not in SUFFIXES:
         return None
-    with naming(file), h5py.File(file, "r") as opened:
+    with naming(file), foreign_file(file) as opened:
         demo = opened["data"][name] if "data" in opened and name in opened["data"] else {}
         if not isinstance(demo, h5py.Group) or "states" not in demo:
             return None
@@ -107,7 +108,7 @@ def stored_states(path: Path, name: str) -> dict[str, Any] | None:
 
 
 def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:
-    with h5py.File(path, "r") as rest:
+    with foreign_file(path) as rest:
         _copy(rest, target, ("data",))
         data = target.require_group("data")
         _copy(rest["data"], data, tuple(rest["data"]))

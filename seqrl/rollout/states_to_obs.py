@@ -21,6 +21,7 @@ from seqrl.core.errors import DataError, EnvError
 from seqrl.core.files import new_file, write_json
 from seqrl.core.spaces import flatten_obs
 from seqrl.core.strict_json import parse_json
+from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.readers.robomimic import ROBOSUITE, as_text, environment_id, naming, natural_order, own_values
 from seqrl.envs.make import make_env
 from seqrl.envs.vector import SUCCESS_KEYS
@@ -60,7 +61,7 @@ def environment_of(path: Path) -> tuple[str, dict[str, Any]]:
     Raises:
         DataError: If the file is damaged, or names none.
     """
-    with naming(path), h5py.File(path, "r") as file:
+    with naming(path), foreign_file(path) as file:
         given = file["data"].attrs.get("env_args")
         args = None if given is None else parse_json(as_text(given))
     if not isinstance(args, dict) or not isinstance(env_id := environment_id(args), str):
@@ -74,7 +75,7 @@ def demos_of(path: Path, filter_key: str | None = None) -> list[str]:
     Raises:
         DataError: If the file is damaged, has no such filter, or one of them lacks states.
     """
-    with naming(path), h5py.File(path, "r") as file:
+    with naming(path), foreign_file(path) as file:
         names = sorted(file["data"], key=natural_order)
         if filter_key is not None:
             masks = file.get("mask", {})
@@ -166,7 +167,7 @@ def _one(task: tuple[Path, Path, Wanted, str]) -> str:
     """Write what is observed in one demonstration to a file of its own."""
     source, parts, wanted, name = task
     env = _env_of(wanted)
-    with naming(source), h5py.File(source, "r") as file:
+    with naming(source), foreign_file(source) as file:
         demo = file["data"][name]
         states, actions = own_values(demo, "states"), own_values(demo, "actions")
         if not len(states) or len(states) != len(actions):
@@ -179,7 +180,7 @@ def _one(task: tuple[Path, Path, Wanted, str]) -> str:
     if rewards is None or dones is None:
         raise DataError(f"{source}: {name} has no rewards, or no dones, to copy")
     options = {"compression": "gzip"} if wanted.is_compressed else {}
-    with new_file(parts / f"{name}.hdf5") as temporary, h5py.File(temporary, "w") as out:
+    with new_file(parts / f"{name}.hdf5") as temporary, own_file(temporary, "w") as out:
         for key in rows[0]:
             values = np.stack([row[key] for row in rows])
             out.create_dataset(f"obs/{key}", data=values[:-1], **options)
@@ -241,8 +242,8 @@ def _join(source: Path, target: Path, parts: Path, demos: Sequence[str], wanted:
     with (
         new_file(target) as temporary,
         naming(source),
-        h5py.File(source, "r") as file,
-        h5py.File(temporary, "w") as out,
+        foreign_file(source) as file,
+        own_file(temporary, "w") as out,
     ):
         data, total = out.create_group("data"), 0
         data.attrs.update({k: v for k, v in file["data"].attrs.items() if k not in _OUTDATED})
@@ -253,7 +254,7 @@ def _join(source: Path, target: Path, parts: Path, demos: Sequence[str], wanted:
             for key in demo:
                 if key not in made:
                     demo.copy(key, new)
-            with h5py.File(parts / f"{name}.hdf5", "r") as part:
+            with own_file(parts / f"{name}.hdf5", "r") as part:
                 for key in part:
                     part.copy(key, new)
             new.attrs["num_samples"] = len(new["actions"])

@@ -28,6 +28,11 @@ def test_size(file):
             assert node.end_lineno - node.lineno < 60 or f"{name}:{node.name}" in ALLOWED_LONG_FUNCTIONS, node.name
 
 
+def test_hdf5_files_are_opened_at_one_door():
+    names = {file.name for file in SOURCES if "h5py.File(" in file.read_text()}
+    assert names == {"hdf5_file.py", "hdf5_walk.py"}
+
+
 def test_median_file_is_short():
     lengths = sorted(p.read_text().count("\n") for p in SOURCES if p.name != "__init__.py")
     assert lengths[len(lengths) // 2] <= 150

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from seqrl.core.errors import DataError
@@ -19,7 +20,7 @@ def choose_reader(path: Path, name: str | None = None) -> tuple[str, Reader]:
     Raises:
         DataError: If ``path`` does not exist, the format is unknown, or no reader can read it.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # also if it cannot be the name of anything
         raise DataError(f"dataset {str(path)!r} does not exist (looked in {Path.cwd()}, and in Minari's local store)")
     if name is not None:
         return name, _named(path, name)

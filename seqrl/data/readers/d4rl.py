@@ -13,6 +13,7 @@ import numpy as np
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import OBS_KEY, extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import check_size, naming, own_names
 from seqrl.data.store import StoreInfo
@@ -26,9 +27,9 @@ class D4RL(Reader):
 
     def can_read(self, path: Path) -> bool:
         """Tell by the names of the arrays."""
-        with suppress(OSError, RuntimeError, ValueError, LookupError):
+        with suppress(OSError, RuntimeError, ValueError, LookupError, DataError):
             if path.is_file():
-                with h5py.File(path, "r") as file:
+                with foreign_file(path) as file:
                     return set(NEEDED) <= set(file)
         return False
 
@@ -49,7 +50,7 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """
     with ExitStack() as stack:
         with naming(path, "D4RL file"):
-            file = stack.enter_context(h5py.File(path, "r"))
+            file = stack.enter_context(foreign_file(path))
             if missing := sorted(set(NEEDED) - set(own_names(file))):
                 raise DataError(f"{path} lacks {', '.join(missing)}")
             columns = {name: file[name] for name in (*NEEDED, "timeouts", "next_observations") if name in file}

@@ -18,6 +18,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order, own_names
@@ -34,9 +35,8 @@ def local_dataset(name: str) -> Path | None:
 
     The store is ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
     """
-    root = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
-    folder = root / name
-    return folder if not Path(name).is_absolute() and (folder / "data" / METADATA).is_file() else None
+    folder = Path(os.environ.get("MINARI_DATASETS_PATH") or os.path.expanduser("~/.minari/datasets")) / name
+    return folder if not Path(name).is_absolute() and os.path.isfile(folder / "data" / METADATA) else None
 
 
 class Minari(Reader):
@@ -73,7 +73,7 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
             info, space = _info(metadata, path)
             format = metadata.get("data_format", "hdf5")
             if format == "hdf5":
-                file = stack.enter_context(h5py.File(folder / DATA, "r"))
+                file = stack.enter_context(foreign_file(folder / DATA))
                 names = sorted((name for name in file if name.startswith(_EPISODE)), key=natural_order)
                 read = functools.partial(_hdf5_episode, file, space, info.action_space)
             elif format in ("arrow", "parquet"):

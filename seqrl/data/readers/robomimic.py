@@ -20,6 +20,7 @@ from seqrl.core.strict_json import parse_json
 from seqrl.core.text import TEXT_BYTES, encode_text
 from seqrl.core.types import Trajectory
 from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.action_columns import ActionColumns
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.store import StoreInfo
@@ -58,9 +59,9 @@ class Robomimic(Reader):
 
 def _has_data(path: Path) -> bool:
     try:
-        with h5py.File(path, "r") as file:
+        with foreign_file(path) as file:
             return "data" in list(file)
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, RuntimeError, ValueError, DataError):
         return False
 
 
@@ -82,7 +83,7 @@ def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreI
         raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
     with contextlib.ExitStack() as stack:
         with naming(path):
-            file = stack.enter_context(h5py.File(path, "r"))
+            file = stack.enter_context(foreign_file(path))
             names = _demo_names(file, path)
             columns = ActionColumns.of(options)
             info = _info(file, names, columns, path)
@@ -365,7 +366,7 @@ def predicted_size(path: Path) -> StoreSize | None:
     None where the file is damaged, which reading explains better.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with foreign_file(path) as file:
             demos = list(file["data"].values())
             lengths = [demo["actions"].shape[0] for demo in demos]
             rows = sum((steps + 1) * _row_bytes(demo) for steps, demo in zip(lengths, demos, strict=True))

@@ -16,6 +16,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.data.convert import is_store
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.robomimic import as_text, check_size, datasets, natural_order
 from seqrl.data.store import Store
 
@@ -94,8 +95,8 @@ def open_raw(path: Path) -> Iterator[RawDataset]:
     if not path.is_file():
         raise DataError(f"{path} is neither a seqrl store nor a file")
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
+        file = foreign_file(path)
+    except (OSError, DataError) as error:
         yield RawDataset(faults=[f"not an HDF5 file, or damaged ({error})"])
         return
     with file:

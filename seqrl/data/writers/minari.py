@@ -16,9 +16,10 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import write_json
+from seqrl.core.files import expanded, write_json
 from seqrl.core.spaces import OBS_KEY, ActionCodec
 from seqrl.core.types import Trajectory
+from seqrl.data.hdf5_file import own_file
 from seqrl.data.store import StoreInfo
 
 MINARI_VERSION = "0.5.4"
@@ -41,7 +42,7 @@ def minari_folder(target: Path) -> tuple[Path, str]:
     name = "/".join(target.resolve().parts[-2:]) if is_path else given
     if not _ID.fullmatch(name) or "/" not in name:
         raise DataError(f"{given!r} is no id of Minari: give one such as robot/lift-v0, or a path that ends in one")
-    root = Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+    root = expanded(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets")
     return (target if is_path else root / name), name
 
 
@@ -62,7 +63,7 @@ def write_minari(folder: Path, name: str, info: StoreInfo, trajectories: Iterabl
     """
     data, count, total = folder / "data", 0, 0
     data.mkdir()
-    with h5py.File(data / "main_data.hdf5", "w") as file:
+    with own_file(data / "main_data.hdf5", "w") as file:
         for count, trajectory in enumerate(trajectories, start=1):
             if trajectory.start_step:
                 step = trajectory.start_step

@@ -15,6 +15,7 @@ import numpy as np
 from seqrl.core.files import new_file
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
+from seqrl.data.hdf5_file import own_file
 from seqrl.data.readers.robomimic import ROBOSUITE
 from seqrl.data.robomimic_rest import write_rest
 from seqrl.data.store import StoreInfo
@@ -50,7 +51,7 @@ def write_robomimic(
     if names is not None and new_names is not None:
         filters = renamed_filters(filters, names, new_names)
     with new_file(path) as temporary:
-        with h5py.File(temporary, "w", libver=("v110", "v110")) as file:
+        with own_file(temporary, "w", libver=("v110", "v110")) as file:
             count = _write(file, info, trajectories, new_names)
             for key, chosen in filters.items():
                 _put(file, f"mask/{key}", np.array([name.encode() for name in chosen], "S"))

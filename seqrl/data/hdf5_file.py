@@ -1,0 +1,110 @@
+"""The one door to HDF5 files: a file of others is opened after another process has walked over it and come back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Literal
+
+import h5py
+
+from seqrl.core.errors import DataError
+from seqrl.data import hdf5_walk
+from seqrl.data.cache_folder import cache_folder
+
+STALL_S = 30.0
+"""Seconds that one thing in a file may take."""
+
+
+def foreign_file(path: Path) -> h5py.File:
+    """Open a file for reading that somebody else may have written, or damaged.
+
+    libhdf5 trusts what a file says of itself: one flipped bit can make it loop for ever, or crash. So a helper process
+    walks over the file first, once for each path, size and time.
+
+    Raises:
+        DataError: If libhdf5 does not come back from the file, or a name in it is no text.
+        OSError: If it is no HDF5 file.
+    """
+    if path.is_file() and (wrong := _wrong_with(path)) is not None:
+        raise DataError(f"{path}: {wrong}")
+    return h5py.File(path, "r")
+
+
+def own_file(path: Path, mode: Literal["r", "r+", "w"], libver: tuple[str, str] | None = None) -> h5py.File:
+    """Open a file that this process writes, has just written, or has copied from one that it has opened."""
+    return h5py.File(path, mode, libver=libver)
+
+
+_LOCK = threading.Lock()
+_KNOWN: dict[str, str | None] = {}
+"""What is wrong with the files that this process has asked about."""
+
+
+def _wrong_with(path: Path) -> str | None:
+    stat = path.stat()
+    key = json.dumps([str(path.resolve()), stat.st_size, stat.st_mtime_ns, h5py.version.hdf5_version])
+    with _LOCK:
+        if key not in _KNOWN:
+            mark = cache_folder() / ".walked" / hashlib.sha256(key.encode()).hexdigest()[:24]
+            _KNOWN[key] = None if mark.exists() else _asked(path)
+            if _KNOWN[key] is None:
+                with contextlib.suppress(OSError):  # it only saves time
+                    mark.parent.mkdir(parents=True, exist_ok=True)
+                    mark.touch()
+        return _KNOWN[key]
+
+
+_HELPER: dict[int, subprocess.Popen[str]] = {}
+"""Of this process; a forked one has its own."""
+
+
+def _asked(path: Path) -> str | None:
+    """Return what a helper process says of a file."""
+    while True:
+        is_new = os.getpid() not in _HELPER
+        helper = _HELPER[os.getpid()] = _helper() if is_new else _HELPER[os.getpid()]
+        has_begun, answer = _exchange(helper, json.dumps([os.fspath(path.resolve()), STALL_S]))
+        if answer:
+            return json.loads(answer)  # type: ignore[no-any-return]
+        if has_begun:
+            return f"libhdf5 crashes in it, or does not get on for {STALL_S:g} s: the file is damaged"
+        if is_new:
+            raise DataError(f"{path}: the process that looks at it first ({sys.executable}) does not start")
+
+
+def _exchange(helper: subprocess.Popen[str], question: str) -> tuple[str, str]:
+    """Return both lines of the answer to a question; those that do not come are empty, and the helper is gone."""
+    assert helper.stdin is not None
+    assert helper.stdout is not None
+    answer = ""
+    try:
+        with contextlib.suppress(OSError):
+            helper.stdin.write(f"{question}\n")
+            helper.stdin.flush()
+        has_begun, answer = helper.stdout.readline(), helper.stdout.readline()
+    finally:
+        if not answer:  # after an interrupt too: nobody would take what it still says
+            _stop_helper()
+    return has_begun, answer
+
+
+def _helper() -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", hdf5_walk.__file__]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, text=True, encoding="utf-8")
+
+
+@atexit.register
+def _stop_helper() -> None:
+    helper = _HELPER.pop(os.getpid(), None)
+    if helper is not None:
+        helper.kill()
+        helper.communicate()
