@@ -15,6 +15,7 @@ from seqrl.core.files import new_folder, write_json
 from seqrl.core.seeding import generator
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import is_store
+from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.in_place import changed_in_place
 from seqrl.data.ingest import content_of, note_sample, path_of_cached
 from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
