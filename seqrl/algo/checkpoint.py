@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,14 +57,32 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Checkpoint(CheckpointCard):
-    """A checkpoint that has been found, whose card has been read, and whose files have the right checksums."""
+    """A checkpoint that has been found, whose card has been read, and whose files have the right checksums.
+
+    Attributes:
+        allow_nonfinite: Whether its tensors may hold NaN and inf.
+    """
+
+    allow_nonfinite: bool = False
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """Return the tensors of a safetensors file of the checkpoint."""
+        """Return the tensors of a safetensors file of the checkpoint.
+
+        Raises:
+            CheckpointError: If it cannot be read, or holds NaN or inf and may not.
+        """
         try:
-            return load_file(self.path / name)
+            tensors = load_file(self.path / name)
         except (OSError, SafetensorError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{self.path / name}: not a safetensors file ({error})") from error
+        broken = [] if self.allow_nonfinite else [key for key, x in tensors.items() if not x.isfinite().all()]
+        if broken:
+            more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+            raise CheckpointError(
+                f"{self.path / name}: NaN or inf in {broken[0]!r}{more}; to load it all the same, pass "
+                "allow_nonfinite=True, or set train.allow_nonfinite for a run"
+            )
+        return tensors
 
     def training_state(self) -> TrainingState:
         """Return what a resumed run needs.
@@ -148,17 +166,18 @@ def _write_cards(folder: Path, algo: Algo, env: Mapping[str, Any], metrics: Mapp
 
 
 # ---------------------------------------------------------------------------------------------- reading
-def read_checkpoint(path: str | Path) -> Checkpoint:
+def read_checkpoint(path: str | Path, *, allow_nonfinite: bool = False) -> Checkpoint:
     """Find a checkpoint and verify its files.
 
     Args:
         path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
+        allow_nonfinite: Let its tensors hold NaN and inf, which else is an error when they are read.
 
     Raises:
         CheckpointError: If a file is missing or altered, or the format is another one.
     """
     found = read_card(path)
-    return Checkpoint(found.path, found.card)
+    return Checkpoint(found.path, found.card, allow_nonfinite)
 
 
 def algo_name_from_checkpoint(
@@ -303,6 +322,7 @@ def policy_from_checkpoint(
     *,
     plugins: Iterable[str] = (),
     deterministic: bool = True,
+    allow_nonfinite: bool = False,
 ) -> tuple[RolloutPolicy, Checkpoint]:
     """Load a policy for deployment.
 
@@ -313,15 +333,18 @@ def policy_from_checkpoint(
         verbose: Print the run file.
         plugins: Files or modules to import first.
         deterministic: Act greedily rather than by sampling.
+        allow_nonfinite: Take weights that are NaN or inf too.
 
     Returns:
         The policy, and the checkpoint it came from.
 
     Raises:
-        CheckpointError: If the checkpoint is missing, altered, or needs a plug-in that is not loaded.
+        CheckpointError: If the checkpoint is missing, altered, not finite, or needs a plug-in that is not loaded.
     """
     load_plugins(plugins)
     checkpoint = _given(ckpt_path, ckpt_dict)
+    if allow_nonfinite:
+        checkpoint = replace(checkpoint, allow_nonfinite=True)
     if verbose:
         _print(_config(checkpoint))
     algo, observation_space, action_space = load_algo(checkpoint, "auto" if device is None else str(device))

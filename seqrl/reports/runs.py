@@ -19,7 +19,7 @@ from seqrl.reports.series import Axis, Rows, merged, points_of, read_metrics
 
 MAX_DIFFERENCES = 3
 _NOT_THE_METHOD = ("experiment", "plugins", "env", "format_version")
-_NOT_THE_TRAINING = ("seed", "device", "num_threads", "prefetch_batches")
+_NOT_THE_TRAINING = ("seed", "device", "num_threads", "prefetch_batches", "allow_nonfinite")
 
 
 @dataclass(frozen=True)

@@ -311,7 +311,7 @@ class Experiment:
             if self.parts.role == "collect":
                 return
             if goes_on:
-                self.checkpoints.load_state(read_checkpoint(self.folder.path))
+                self.load_checkpoint_from_path(self.folder.path, resume_training_state=True)
             elif self._resume:
                 self.checkpoints.begin_again()
             log_summary(self.config, self.parts, self.progress.epoch, self.warn)
@@ -468,10 +468,10 @@ class Experiment:
         """Take the weights, or the whole training state, of any checkpoint whose networks fit.
 
         Raises:
-            CheckpointError: If it is missing, damaged, or of other networks.
+            CheckpointError: If it is missing, damaged, of other networks, or not finite.
         """
         if resume_training_state:
-            self.checkpoints.load_state(read_checkpoint(path))
+            self.checkpoints.load_state(read_checkpoint(path, allow_nonfinite=self.config.train.allow_nonfinite))
         else:
             setup.take_weights(self.algo, path)
 

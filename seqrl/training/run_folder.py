@@ -31,6 +31,7 @@ CHANGEABLE_ON_RESUME = (
     "env.timeout_s",
     "collect.replay.max_",
     "train.init_from",
+    "train.allow_nonfinite",
 )
 _LOCK = "lock"
 _CHECKPOINT = re.compile(r"epoch_(\d+)(_step_\d+|_unevaluated)?")

@@ -138,9 +138,10 @@ def take_weights(algo: Algo, path: str | Path) -> None:
     """Give the algorithm the weights of any checkpoint whose networks fit.
 
     Raises:
-        CheckpointError: If it is missing, damaged, or of other networks.
+        CheckpointError: If it is missing, damaged, of other networks, or not finite.
     """
-    algo.deserialize(read_checkpoint(path).tensors("model.safetensors"))
+    checkpoint = read_checkpoint(path, allow_nonfinite=algo.config.train.allow_nonfinite)
+    algo.deserialize(checkpoint.tensors("model.safetensors"))
     algo.on_checkpoint_loaded(is_resume=False)
 
 

@@ -312,6 +312,9 @@ class TrainSection(Section):
     start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
     init_from: str | None = Field(None, description="Checkpoint whose weights the run begins with.")
+    allow_nonfinite: bool = Field(
+        False, description="Load weights and optimiser states with NaN or inf too, when resuming and from init_from."
+    )
     seed: NonNegativeInt = Field(0, description="Feeds every generator of the run.")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="Mixed precision of the forward pass.")
     compile: bool = Field(

@@ -594,6 +594,39 @@ def test_unknown_algorithm_without_plugins_names_the_nearest(path):
         policy_from_checkpoint(path, device="cpu")
 
 
+# ------------------------------------------------------------------------------------------- not finite
+def _spoil(path, file, value):
+    """Put a number into a tensor of a checkpoint, and seal it again; return the tensor's name."""
+    tensors = load_file(path / file)
+    name = max(tensors)
+    tensors[name].view(-1)[0] = value
+    save_file(tensors, path / file)
+    _fix_checksums(path)
+    return name
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused_unless_allowed(path, value):
+    name = _spoil(path, "model.safetensors", value)
+    text = rf"{path}/model.safetensors: NaN or inf in '{name}'; .*allow_nonfinite=True"
+    with pytest.raises(CheckpointError, match=text):
+        policy_from_checkpoint(path, device="cpu")
+    read_checkpoint(path).training_state()
+    for options in ({"ckpt_path": path, "allow_nonfinite": True},
+                    {"ckpt_dict": read_checkpoint(path), "allow_nonfinite": True},
+                    {"ckpt_dict": read_checkpoint(path, allow_nonfinite=True)}):  # fmt: skip
+        policy, _ = policy_from_checkpoint(device="cpu", **options)
+        assert not policy.algo.serialize()[name].isfinite().all()
+
+
+def test_moments_that_are_not_finite_are_refused_unless_allowed(path):
+    name = _spoil(path, "training_state/optimizer.safetensors", np.nan)
+    policy_from_checkpoint(path, device="cpu")
+    with pytest.raises(CheckpointError, match=rf"optimizer.safetensors.*'{name}'.*train.allow_nonfinite"):
+        read_checkpoint(path).training_state()
+    assert read_checkpoint(path, allow_nonfinite=True).training_state().optimizer[name].isnan().any()
+
+
 # ----------------------------------------------------------------------------------------------- device
 def test_devices():
     assert resolve_device("cpu") == torch.device("cpu")

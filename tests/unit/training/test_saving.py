@@ -4,6 +4,7 @@ import shutil
 import signal
 
 import pytest
+import torch
 
 import seqrl
 from seqrl.core.errors import CheckpointError
@@ -133,3 +134,24 @@ def test_a_signal_on_a_full_disk_says_what_is_lost(experiment, monkeypatch, capl
     assert "step_000002 cannot be written" in caplog.text
     assert "SIGTERM: what was reached since is lost; go on from" in caplog.text
     assert "saved at" not in caplog.text
+
+
+def test_what_is_not_finite_is_taken_over_only_where_it_is_allowed(experiment, tmp_path):
+    first = experiment()
+    first.progress.epoch = 1
+    weight = next(first.algo.nets.parameters())
+    with torch.no_grad():
+        weight.view(-1)[0] = torch.nan
+    first.save()
+    first.close()
+    with pytest.raises(CheckpointError, match=r"model.safetensors: NaN or inf.*train.allow_nonfinite"):
+        experiment(resume=True)
+    begin = offline(tmp_path, "begin", train={"init_from": str(tmp_path / "run")})
+    with pytest.raises(CheckpointError, match=r"model.safetensors: NaN or inf.*train.allow_nonfinite"):
+        seqrl.Experiment(begin).start()
+    for config, is_resumed in ((first.config, True), (begin, False)):
+        config.train.allow_nonfinite = True
+        made = seqrl.Experiment(config, resume=is_resumed)
+        made.start()
+        made.close()
+        assert next(made.algo.nets.parameters()).isnan().any()
