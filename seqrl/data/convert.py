@@ -14,6 +14,7 @@ from seqrl.data.ingest import ingest, located, open_store
 from seqrl.data.readers import choose_reader
 from seqrl.data.readers.robomimic import SUFFIXES
 from seqrl.data.robomimic_rest import carry_rest, keep_rest
+from seqrl.data.robosuite_raw import is_raw, write_robomimic_of_raw
 from seqrl.data.store import Store, StoreWriter
 from seqrl.data.writers.minari import minari_folder, write_minari
 from seqrl.data.writers.robomimic import episode_names, renamed_filters, write_robomimic
@@ -40,7 +41,8 @@ def convert(
     A ``target`` that ends in .hdf5 or .h5 becomes a robomimic file, any other a store, unless ``to`` says otherwise.
     Episodes of a store keep the names ``demo_<k>`` if all have such, else they are numbered; filters follow. What a
     robomimic file holds beyond that (``states``, ``model_file``, ``action_dict``, attributes) is kept with the store,
-    and written back. The target appears when it is whole.
+    and written back. What robosuite collected becomes a robomimic file, still without observations. The target appears
+    when it is whole.
 
     Args:
         source: A store, or a foreign file or folder.
@@ -59,6 +61,8 @@ def convert(
     if to is not None and is_file != (to == "robomimic"):
         raise DataError(f"{target}: a robomimic file ends in {' or '.join(SUFFIXES)}, a store does not")
     _check_target(source, target, is_file=is_file, overwrite=overwrite)
+    if is_raw(located(source)):
+        return _of_raw(located(source), target, is_file=is_file)
     is_robomimic = not is_store(source) and choose_reader(located(source), format)[0] == "robomimic"
     if is_robomimic and is_file:
         raise DataError(f"{source} is a robomimic file already; give a folder to write a store")
@@ -79,6 +83,15 @@ def convert(
         return write_robomimic(target, store.info, store.trajectories(), store.names, kept=store.path)
     _copy(store, target)
     return len(store)
+
+
+def _of_raw(source: Path, target: Path, *, is_file: bool) -> int:
+    if not is_file:
+        raise DataError(
+            f"{source} holds states of a simulator and no observations: convert it to a file (.hdf5), then run "
+            "seqrl dataset-states-to-obs"
+        )
+    return write_robomimic_of_raw(source, target)
 
 
 def _to_minari(

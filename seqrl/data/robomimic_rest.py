@@ -35,10 +35,10 @@ def keep_rest(source: Path, folder: Path) -> None:
         DataError: If the file is damaged there.
     """
     with naming(source), foreign_file(source) as file, own_file(folder / FILE, "w") as rest:
-        _copy(file, rest, _READ[""])
-        _copy(file["data"], rest.create_group("data"), _READ["data"])
+        copy_missing(file, rest, _READ[""])
+        copy_missing(file["data"], rest.create_group("data"), _READ["data"])
         for name, demo in file["data"].items():
-            _copy(demo, rest.create_group(f"data/{name}"), _READ["demo"])
+            copy_missing(demo, rest.create_group(f"data/{name}"), _READ["demo"])
 
 
 def carry_rest(source: Path, folder: Path, names: Mapping[str, str]) -> None:
@@ -109,15 +109,15 @@ def stored_states(path: Path, name: str) -> dict[str, Any] | None:
 
 def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:
     with foreign_file(path) as rest:
-        _copy(rest, target, ("data",))
+        copy_missing(rest, target, ("data",))
         data = target.require_group("data")
-        _copy(rest["data"], data, tuple(rest["data"]))
+        copy_missing(rest["data"], data, tuple(rest["data"]))
         for old, new in names.items():
             if old in rest["data"]:
-                _copy(rest["data"][old], data.require_group(new), ())
+                copy_missing(rest["data"][old], data.require_group(new), ())
 
 
-def _copy(source: h5py.Group, target: h5py.Group, but: Sequence[str]) -> None:
+def copy_missing(source: h5py.Group, target: h5py.Group, but: Sequence[str]) -> None:
     """Copy the entries and attributes of a group that the target lacks; links that lead elsewhere are left out."""
     if not isinstance(source, h5py.Group):
         raise DataError(f"{source.name} is a dataset, not a group")

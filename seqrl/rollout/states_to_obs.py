@@ -23,6 +23,7 @@ from seqrl.core.spaces import flatten_obs
 from seqrl.core.strict_json import parse_json
 from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.readers.robomimic import ROBOSUITE, as_text, environment_id, naming, natural_order, own_values
+from seqrl.data.robosuite_raw import env_args_of
 from seqrl.envs.make import make_env
 from seqrl.envs.vector import SUCCESS_KEYS
 from seqrl.rollout.playback import goes_to_states
@@ -62,8 +63,7 @@ def environment_of(path: Path) -> tuple[str, dict[str, Any]]:
         DataError: If the file is damaged, or names none.
     """
     with naming(path), foreign_file(path) as file:
-        given = file["data"].attrs.get("env_args")
-        args = None if given is None else parse_json(as_text(given))
+        args = env_args_of(file["data"])
     if not isinstance(args, dict) or not isinstance(env_id := environment_id(args), str):
         raise DataError(f"{path} names no environment (env_args); give one with --env")
     return env_id, args.get("env_kwargs") or {}
@@ -228,8 +228,7 @@ _OUTDATED = ("observation_space", "spaces_are_known", "total", "env_args")
 
 def _env_args(data: h5py.Group, wanted: Wanted) -> str:
     """Return the attribute ``env_args`` for what the observations were made in."""
-    given = data.attrs.get("env_args")
-    old = {} if given is None else parse_json(as_text(given))
+    old = env_args_of(data)
     if not isinstance(old, dict) or environment_id(old) != wanted.env_id:
         is_robosuite = wanted.env_id.startswith(ROBOSUITE)
         old = {"env_name": wanted.env_id.removeprefix(ROBOSUITE), "type": 1 if is_robosuite else 2}

@@ -81,11 +81,22 @@ def add_dataset(p: argparse.ArgumentParser, help: str) -> None:
 
 
 def parsed(p: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the arguments of a command with :func:`add_dataset`; argparse reports a dataset that is missing."""
-    args = p.parse_args(argv)
+    """Return the arguments of a command with :func:`add_dataset`; argparse reports a dataset that is missing.
+
+    Options may be written with ``-`` or ``_``: robomimic has both.
+    """
+    args = p.parse_args([_as_known(p, word) for word in (sys.argv[1:] if argv is None else argv)])
     if "dataset" not in args:
         p.error("the following arguments are required: dataset")
     return args
+
+
+def _as_known(p: argparse.ArgumentParser, word: str) -> str:
+    """Return a word of the command line with ``-`` and ``_`` as its option has them; others as they are."""
+    name, *value = word.split("=", 1)
+    spellings = [name, *(f"--{name[2:].replace(a, b)}" for a, b in ("_-", "-_") if name.startswith("--"))]
+    known = next((s for s in spellings if s in p._option_string_actions), name)
+    return "=".join([known, *value])
 
 
 def add_reader_options(p: argparse.ArgumentParser) -> None:

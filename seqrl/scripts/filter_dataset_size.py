@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "--input_filter_key",
         help="take them from this key; the new one is KEY_<n>_demos",
     )
+    p.add_argument("--output-filter-key", "--output_filter_key", help="name of the new key, instead of that")
     p.add_argument("--overwrite", action="store_true", help="replace the key if it exists")
     return p
 
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     path = Path(args.dataset)
     filters = random_subset(path, args.num_episodes, seed=args.seed, key=args.filter_key)
+    if args.output_filter_key is not None:
+        filters = {args.output_filter_key: next(iter(filters.values()))}
     write_filters(path, filters, overwrite=args.overwrite)
     print(f"{args.dataset}: {', '.join(filters)} has {args.num_episodes} episodes")
     return 0

@@ -40,8 +40,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--actions", "--use-actions", action="store_true", help=play)
     shown = "draw the simulator's stored states, in an environment that has reset_to, such as robosuite's"
     what.add_argument("--states", action="store_true", help=shown)
-    images = ("--obs", "--render_image_names")
-    what.add_argument(*images, nargs="+", metavar="KEY", help="draw these stored image observations")
+    images = ("--obs", "--render_image_names", "--render_depth_names")
+    shown = "draw these stored image observations, side by side"
+    what.add_argument(*images, nargs="+", action="extend", metavar="KEY", help=shown)
     p.add_argument("--use-obs", action="store_true", help="draw stored image observations, all unless --obs names some")
     p.add_argument("--episodes", "--n", type=int, default=5, help="the first n episodes (default %(default)s)")
     p.add_argument("--first", action="store_true", help="only the first frame of every episode")

@@ -56,6 +56,46 @@ def test_robomimics_split_and_subset(file):
     assert sorted(masks(file)["good_train"] + masks(file)["good_valid"]) == ["demo_1", "demo_3"]
 
 
+def test_options_are_taken_with_either_stroke(file, tmp_path):
+    subset = ["--num-demos=2", "--input-filter-key", "good", "--output_filter_key", "both"]
+    assert filter_dataset_size.main(["--dataset", str(file), *subset]) == 0
+    assert masks(file) == {"good": ["demo_1", "demo_3"], "both": ["demo_1", "demo_3"]}
+    assert split_train_val.main(["--dataset", str(file), "--valid_fraction=0.4", "--filter-key", "both"]) == 0
+    assert get_dataset_info.main(["--dataset", str(file), "--dones_mean", "truncated"]) == 0
+    video = tmp_path / "v.gif"
+    words = [
+        "--video-path",
+        str(video),
+        "--use_obs",
+        "--video-skip",
+        "3",
+        "--n",
+        "1",
+        "--filter-key",
+        "good",
+        "--first",
+    ]
+    assert playback_dataset.main(["--dataset", str(file), *words]) == 0
+    assert Image.open(video).n_frames == 1
+    with h5py.File(file, "r+") as f:
+        for demo in f["data"].values():
+            demo["obs/depth"] = demo["obs/camera"][..., :1] / np.float32(255)
+    words = [
+        "--video_path",
+        str(video),
+        "--overwrite",
+        "--render_image_names",
+        "camera",
+        "--render-depth-names",
+        "depth",
+    ]
+    width = Image.open(video).width
+    assert playback_dataset.main(["--dataset", str(file), *words]) == 0
+    assert Image.open(video).width > 1.5 * width
+    with pytest.raises(SystemExit):
+        split_train_val.main(["--dataset", str(file), "--no_such_option"])
+
+
 @pytest.mark.parametrize("command", [split_train_val, get_dataset_info, playback_dataset])
 def test_the_dataset_is_asked_for(command, capsys):
     with pytest.raises(SystemExit) as error:

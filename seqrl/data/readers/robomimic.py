@@ -137,7 +137,9 @@ def _demo_names(file: h5py.File, path: Path) -> list[str]:
     for name in names:
         missing = [k for k in ("obs", "actions") if not _has(file["data"][name], k)]
         if missing:
-            raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}")
+            has_states = "obs" in missing and _has(file["data"][name], "states")
+            hint = "; seqrl dataset-states-to-obs makes them of its states" if has_states else ""
+            raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}{hint}")
     return names
 
 

@@ -119,6 +119,17 @@ def test_d4rl_with_next_observations(tmp_path):
     assert not three.truncated.any()  # the file ends within it
 
 
+def test_d4rl_becomes_a_robomimic_file(tmp_path):
+    source, target = written(tmp_path / "d.hdf5", steps()), tmp_path / "robomimic.hdf5"
+    assert convert_dataset.main([source, str(target), "--to", "robomimic"]) == 0
+    given, made = open_store(source), open_store(str(target))
+    assert made.names == ["demo_0", "demo_1", "demo_2"]
+    for one, other in zip(given.trajectories(), made.trajectories(), strict=True):
+        np.testing.assert_array_equal(one.obs["obs"], other.obs["obs"])
+        np.testing.assert_array_equal(one.actions, other.actions)
+        np.testing.assert_array_equal([one.terminated, one.truncated], [other.terminated, other.truncated])
+
+
 def test_d4rl_without_next_observations_invents_none(tmp_path):
     data = steps()
     one, two, three = open_store(written(tmp_path / "d.hdf5", data)).trajectories()
