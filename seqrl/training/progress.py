@@ -80,14 +80,11 @@ class Progress:
 
     def take_reports(self, reports: Sequence[dict[str, Any]]) -> None:
         """Add what collectors have done since the last call."""
-        steps = sum((Counter(r["env_steps"]) for r in reports), Counter())
-        episodes, faults = sum(r["episodes"] for r in reports), sum(r["faults"] for r in reports)
         before = self.reported
-        self.add(
-            steps - Counter(before.get("env_steps", {})),
-            episodes - before.get("episodes", 0),
-            faults - before.get("faults", 0),
-        )
+        old = Counter(before.get("env_steps", {}))
+        steps = old | sum((Counter(r["env_steps"]) for r in reports), Counter())  # a report may have got lost
+        episodes, faults = (max(before.get(k, 0), sum(r[k] for r in reports)) for k in ("episodes", "faults"))
+        self.add(steps - old, episodes - before.get("episodes", 0), faults - before.get("faults", 0))
         self.reported = {"env_steps": dict(steps), "episodes": episodes, "faults": faults}
 
     def axes(self) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -15,9 +14,11 @@ from torch import Tensor
 
 from seqrl.core.errors import TrainingError
 from seqrl.core.files import write_atomic, write_json
+from seqrl.core.strict_json import parse_json
 
 _WEIGHTS, _FINISHED = "weights.safetensors", "finished"
 _TRIES = 5
+_REPORTED = ("env_steps_per_env", "episodes", "faults")
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,20 @@ class CollectorSlot:
 
 
 def reported_progress(run: Path) -> list[dict[str, Any]]:
-    """Return what the collectors of a run have reported, living or not."""
+    """Return what the collectors of a run have reported, living or not; a damaged report is left out."""
     reports = []
     for file in sorted((run / "collectors").glob("*/progress.json")):
         try:
-            reports.append(json.loads(file.read_text(encoding="utf-8")))
+            report = parse_json(file.read_bytes())
         except (OSError, ValueError):
             continue
+        if _is_report(report):
+            reports.append(report)
     return reports
+
+
+def _is_report(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("env_steps"), dict):
+        return False
+    numbers = [value.get(key) for key in _REPORTED] + list(value["env_steps"].values())
+    return all(type(number) is int and number >= 0 for number in numbers)
