@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from seqrl.algo.optimizer_state import require_tensor
+
 
 class GradientClipper:
     """Clips each parameter's gradient against its own past, then the norm of networks or of all together.
@@ -124,7 +126,13 @@ class GradientClipper:
         return {"mean_squares": self.mean_squares.cpu().clone(), "num_updates": self.num_updates.cpu().clone()}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state_tensors` gave."""
+        """Restore what :meth:`state_tensors` gave.
+
+        Raises:
+            CheckpointError: If it is of another shape or dtype.
+        """
+        for name, own in self.state_tensors().items():
+            require_tensor(f"the clipper's {name!r}", tensors.get(name), own.shape)
         self.mean_squares.copy_(tensors["mean_squares"])
         self.num_updates.copy_(tensors["num_updates"])
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from seqrl.algo.clipping import GradientClipper, largest_updates
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.algo.losses import Losses
+from seqrl.algo.optimizer_state import optimizer_slots
 from seqrl.algo.processes import Accelerator, make_accelerator
 from seqrl.configs import BaseConfig
 from seqrl.configs.sections.policy import OptimizerSection
@@ -223,17 +224,18 @@ class Updater:
         } | {f"{CLIPPER}.{k}": v for k, v in self._clipper.state_tensors().items()}
 
     def load_state(self, tensors: dict[str, Tensor], num_steps: int) -> None:
-        """Restore what :meth:`state_tensors` gave, and the number of steps."""
-        slots: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            index, key = name.split(".", 1)
-            slots.setdefault(index, {})[key] = tensor
-        clipper = slots.pop(CLIPPER, None)
+        """Restore what :meth:`state_tensors` gave, and the number of steps.
+
+        Raises:
+            CheckpointError: If a tensor has a wrong name, shape or dtype.
+        """
+        prefix = f"{CLIPPER}."
+        clipper = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        own = {k: v for k, v in tensors.items() if not k.startswith(prefix)}
         groups = self._raw_optimizer.state_dict()["param_groups"]
-        self._raw_optimizer.load_state_dict(
-            {"state": {int(i): slot for i, slot in slots.items()}, "param_groups": groups}
-        )
-        if clipper is None:  # saved before there was one
+        slots = optimizer_slots(own, self._raw_optimizer)
+        self._raw_optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        if not clipper:  # saved before there was one
             self._clipper.infer_state(self._raw_optimizer)
         else:
             self._clipper.load_state(clipper)

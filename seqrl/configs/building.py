@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,31 +25,57 @@ def build_section(cls: type[Section], values: Any, source: str) -> Any:
     Raises:
         ConfigError: That lists every unknown key, wrong type and value out of range with its dotted path.
     """
-    problems: list[tuple[str, str]] = []
+    problems = _Problems()
     built = _build(cls, values, "", problems)
-    if problems:
-        width = max(len(path) for path, _ in problems)
-        lines = "\n".join(f"  {path:<{width}}  {text}" for path, text in problems)
-        plural = "s" if len(problems) > 1 else ""
-        raise ConfigError(f"{source}: {len(problems)} problem{plural}\n{lines}")
+    if problems.num:
+        raise ConfigError(f"{source}: {problems}")
     return built
 
 
 _FAILED = object()
+_MOST = 50
 
 
-def _build(cls: type[Section], values: Any, path: str, problems: list[tuple[str, str]]) -> Any:
+class _Problems:
+    """What is wrong, each with its dotted path; of very many the first are told, and the others counted.
+
+    Attributes:
+        num: How many there are, at least.
+    """
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._told: list[tuple[str, str]] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more are told."""
+        return self.num >= _MOST
+
+    def add(self, path: str, text: str | Callable[[], str]) -> None:
+        """Take a problem; a text that takes time is made only if it is told."""
+        if not self.is_full:
+            self._told.append((_short(path, 120), text if isinstance(text, str) else text()))
+        self.num += 1
+
+    def __str__(self) -> str:
+        width = max(len(path) for path, _ in self._told)
+        lines = [f"  {path:<{width}}  {text}" for path, text in self._told]
+        more = [f"  and {self.num - _MOST} more"] if self.num > _MOST else []
+        return "\n".join([f"{self.num} problem{'s' if self.num > 1 else ''}", *lines, *more])
+
+
+def _build(cls: type[Section], values: Any, path: str, problems: _Problems) -> Any:
     if isinstance(values, Section):
         values = values.to_values()
     if not isinstance(values, Mapping):
-        problems.append((path or "(top)", f"must be an object with keys, got {values!r}"))
+        problems.add(path or "(top)", f"must be an object with keys, got {_short(repr(values))}")
         return _FAILED
-    known: dict[str, Any] = {}
+    known, fields, prefix = dict[str, Any](), cls.model_fields, f"{path}." if path else ""
     for key, value in values.items():
-        child = f"{path}.{key}" if path else str(key)
-        if key not in cls.model_fields:
-            reason = cls.refused.get(key) or f"unknown key{did_you_mean(key, cls.model_fields)}"
-            problems.append((child, reason))
+        child = f"{prefix}{key}"
+        if key not in fields:
+            problems.add(child, functools.partial(_why_not, cls, key))
         else:
             known[key] = _build_field(cls, key, value, child, problems)
     failed = {key for key, value in known.items() if value is _FAILED}
@@ -57,11 +84,15 @@ def _build(cls: type[Section], values: Any, path: str, problems: list[tuple[str,
     except ValidationError as error:
         for entry in error.errors():
             if not (entry["loc"] and entry["loc"][0] in failed):
-                problems.append(_readable(entry, path))
+                problems.add(*_readable(entry, path))
         return _FAILED
 
 
-def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
+def _why_not(cls: type[Section], key: str) -> str:
+    return cls.refused.get(key) or f"unknown key{did_you_mean(key, cls.model_fields)}"
+
+
+def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: _Problems) -> Any:
     field = cls.model_fields[key]
     if value is None:
         return None
@@ -81,31 +112,33 @@ def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: 
     return value
 
 
-def _build_item(item: Any, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
+def _build_item(item: Any, value: Any, path: str, problems: _Problems) -> Any:
     """Return one entry of a list or a dict; what is no section is left to pydantic."""
     component = _component_of(getattr(item, "__metadata__", ()))
     if component is not None:
         return _build_component(component, None, value, path, problems)
     section = _section_of(item)
+    if section is not None and problems.is_full:
+        return _FAILED  # enough is told
     return value if section is None else _build(section, value, path, problems)
 
 
-def _build_component(component: Component, default: Any, value: Any, path: str, problems: list[tuple[str, str]]) -> Any:
+def _build_component(component: Component, default: Any, value: Any, path: str, problems: _Problems) -> Any:
     if isinstance(value, Section):
         value = value.to_values()
     names = component.registry.names()
     if not isinstance(value, Mapping):
         example = names[0] if names else "name"
-        problems.append((path, f'must be an object such as {{"type": "{example}"}}, got {_short(value)}'))
+        problems.add(path, f'must be an object such as {{"type": "{example}"}}, got {_short(repr(value))}')
         return _FAILED
     name = value.get("type", getattr(default, "type", None))
     if name is None:
-        problems.append((f"{path}.type", f"is required; registered: {', '.join(names)}"))
+        problems.add(f"{path}.type", f"is required; registered: {', '.join(names)}")
         return _FAILED
     try:
         return _build(component.section(str(name)), value, path, problems)
     except ConfigError as error:
-        problems.append((f"{path}.type", str(error)))
+        problems.add(f"{path}.type", str(error))
         return _FAILED
 
 
@@ -145,10 +178,9 @@ def _readable(entry: Any, path: str) -> tuple[str, str]:
         text = entry["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
         text = text if kind == "value_error" else f"must be {text}"
     if kind not in ("missing", "value_error"):
-        text += f", got {_short(entry['input'])}"
+        text += f", got {_short(repr(entry['input']))}"
     return dotted or "(top)", text
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 60 else text[:57] + "..."
+def _short(text: str, most: int = 60) -> str:
+    return text if len(text) < most else text[: most - 3] + "..."

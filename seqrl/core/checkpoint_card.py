@@ -75,15 +75,34 @@ def find_checkpoint(path: str | Path) -> Path:
     )
 
 
-def _follow(pointer: Path) -> Path:
+def pointed_at(pointer: Path) -> Path:
+    """Return the folder that a pointer such as ``checkpoints/last`` names; whether it is there is not asked.
+
+    Raises:
+        CheckpointError: If it holds no name.
+    """
     try:
         name = pointer.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{pointer} is not a checkpoint pointer ({error})") from error
-    target = pointer.parent / name
-    if not name or len(name) > 200 or name in (".", "..") or Path(name).name != name or not (target / CARD).is_file():
-        raise CheckpointError(f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}")
+    if not name or len(name) > 200 or name in (".", "..") or Path(name).name != name or "\0" in name:
+        raise _pointless(pointer, name)
+    return pointer.parent / name
+
+
+def _follow(pointer: Path) -> Path:
+    target = pointed_at(pointer)
+    if not (target / CARD).is_file():
+        raise _pointless(pointer, target.name)
     return target
+
+
+def _pointless(pointer: Path, name: str) -> CheckpointError:
+    there = sorted(card.parent.name for card in pointer.parent.glob(f"*/{CARD}"))
+    return CheckpointError(
+        f"{pointer} should hold the name of a checkpoint beside it, but holds {name[:80]!r}; there are: "
+        f"{', '.join(there) or 'none'}"
+    )
 
 
 def read_card(path: str | Path) -> CheckpointCard:

@@ -16,6 +16,17 @@ _FIRST_COLUMN = re.compile(r" {2}\S+(?: \S+)* {2,}")
 """Of the summary of a run."""
 
 
+def open_streams() -> None:
+    """Let standard streams that were closed when Python began lead nowhere, before a file gets their numbers."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(handle)
+        sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
+        sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def in_notebook() -> bool:
     """Tell whether this process is a notebook's."""
     ipython = sys.modules.get("IPython")

@@ -1,4 +1,4 @@
-"""Makes freed memory stay with the process, which halves the time of large training steps on a CPU."""
+"""The memory of this machine, and freed memory that stays with the process: large steps take half the time by it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_BLOCK, _LARGEST_BLOCK_BEFORE = 2**30, 2**25  # before glibc 2.35, which refuses more
+
+
+def total_memory() -> int | None:
+    """Return the bytes of memory that this machine has; None where the system does not tell."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def keep_freed_memory() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable
 from importlib.metadata import entry_points
@@ -40,7 +41,7 @@ def names_foreign_module(env_id: str) -> str | None:
 
 
 def _load_file(path: Path) -> None:
-    if not path.is_file():
+    if not os.path.isfile(path):  # also if the name is too long for one
         raise ConfigError(f"plug-in {str(path)!r} does not exist (looked in {Path.cwd()})")
     path = path.resolve()
     module_name = f"seqrl_plugin_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
@@ -59,6 +60,9 @@ def _load_file(path: Path) -> None:
 
 
 def _load_module(name: str) -> None:
+    if not all(part.isidentifier() for part in name.split(".")):
+        is_folder = os.path.isdir(name)
+        raise ConfigError(f"plug-in {name!r} is {'a folder; name a .py file in it' if is_folder else 'no module'}")
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import signal
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -113,6 +116,55 @@ class RestartingMaker:
     def __call__(self) -> gym.Env[Any, Any]:
         """Make it."""
         return RestartingEnv(self._make, is_restarting=self._is_restarting)
+
+
+class WorkerMaker:
+    """A picklable callable that makes an environment in a worker process, which Ctrl-C leaves to the main process."""
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
+        self._make = make
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        """Make it."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return _UninterruptedEnv(self._make())
+
+
+class _UninterruptedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """Lets a KeyboardInterrupt of the environment's own code pass for a failure, as it would end the main process."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        try:
+            return self.env.reset(seed=seed, options=options)
+        except KeyboardInterrupt as error:
+            raise EnvError(f"reset raised {error!r}") from error
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        try:
+            return self.env.step(action)
+        except KeyboardInterrupt as error:
+            raise EnvError(f"step raised {error!r}") from error
+
+
+def told(error: Exception) -> str:
+    """Return what gymnasium or seqrl say of an environment, or what its own code raised, and where."""
+    if isinstance(error, gym.error.Error | EnvError):
+        return str(error)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    theirs = [f for f in frames if not {"gymnasium", "importlib", "seqrl"} & set(Path(f.filename).parts)]
+    return _text(error) + "".join(f" (raised in {f.filename}, line {f.lineno})" for f in theirs[-1:])
+
+
+def rendered(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> Any:
+    """Return what an environment draws.
+
+    Raises:
+        EnvError: If it cannot: it may need another render mode, or a package such as pygame.
+    """
+    try:
+        return env.render()
+    except Exception as error:  # whatever the code of others raises
+        raise EnvError(f"the environment cannot be drawn: {told(error)}") from error
 
 
 def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: float | None) -> Any:

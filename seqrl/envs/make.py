@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
 from seqrl.core.text import has_text, readable, readable_space
-from seqrl.envs.faults import RestartingMaker
+from seqrl.envs.faults import RestartingMaker, WorkerMaker, told
 from seqrl.envs.single import SingleOfVector
 from seqrl.envs.suites import suite_maker, suite_vector_maker
 from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
@@ -53,9 +53,9 @@ def make_env(
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
-    except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the code of others raises
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
-        raise EnvError(f"environment {env_id!r} with arguments {options}: {error}{hint}") from error
+        raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}{hint}") from error
 
 
 def _is_vector_alone(env_id: str) -> bool:
@@ -111,10 +111,10 @@ def make_vector_env(
         if make is not None:
             return cast("VectorEnv[Any, Any, Any]", make(env_id, num_envs, **dict(kwargs or {})))
         return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **dict(kwargs or {}))
-    except (gym.error.Error, ModuleNotFoundError, TypeError, ValueError) as error:
+    except Exception as error:  # as above
         hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
         raise EnvError(
-            f"environment {env_id!r} cannot be made as a native vector: {error}{hint}; "
+            f"environment {env_id!r} cannot be made as a native vector: {told(error)}{hint}; "
             "env.vectorization 'sync' or 'async' works with any environment"
         ) from error
 
@@ -156,6 +156,7 @@ def make_batched_env(
     if vectorization == "native":
         raise EnvError(f"a native vector environment is needed, and {first} is a single one")
     rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
+    rows = rows if vectorization == "sync" else [WorkerMaker(maker) for maker in rows]
     rows = [RestartingMaker(maker, is_restarting=max_restarts is not None) for maker in rows]
     build = functools.partial(_build_vector, rows, vectorization, start_method)
     if max_restarts is None:

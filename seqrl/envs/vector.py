@@ -19,6 +19,7 @@ from seqrl.envs.faults import (
     SEED_STRIDE,
     close_by_force,
     close_gently,
+    rendered,
     require_finite,
     reset_within,
     step_within,
@@ -185,7 +186,7 @@ class BatchedEnv:
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame per environment."""
-        return self.env.render() or ()
+        return rendered(self.env) or ()
 
     def close(self) -> None:
         """Close the environments; those that do not answer any more are ended."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+logger = logging.getLogger(__name__)
 
 Rows = Sequence[dict[str, Any]]
 MAX_GROUPS = 300
@@ -40,16 +43,30 @@ AXES = {
 
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a ``metrics.jsonl``; a torn last line is left out."""
+    """Return the lines of a ``metrics.jsonl``.
+
+    A torn last line is left out, as a kill leaves it; so are damaged ones, with a warning.
+    """
     if not file.exists():
         return []
-    rows = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    lines = file.read_bytes().split(b"\n")
+    rows, damaged = [], []
+    for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+            rows.append(_row(line))
+        except (ValueError, RecursionError):
+            damaged += [number] if number < len(lines) else []
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        logger.warning("%s: line %d%s is damaged, and left out", file, damaged[0], more)
     return rows
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or not all(v is None or isinstance(v, int | float) for v in row.values()):
+        raise ValueError("no numbers by name")
+    return row
 
 
 def _number(row: Mapping[str, Any], key: str) -> float:

@@ -13,6 +13,7 @@ from seqrl.core.errors import DataError, EnvError, did_you_mean
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.types import Trajectory
 from seqrl.data.store import Store, StoreInfo
+from seqrl.envs.faults import rendered
 from seqrl.rollout.agreement import check_actions
 from seqrl.rollout.video import as_picture, captioned, fitted, side_by_side
 
@@ -168,7 +169,7 @@ def show_states(
         if step == 0 or step % every == 0:
             model = {"model": states["model"]} if step == 0 else {}
             env.get_wrapper_attr("reset_to")({**model, "states": row})
-            frame: Any = env.render()
+            frame: Any = rendered(env)
             if frame is None:
                 raise EnvError("the environment renders nothing, so there is nothing to write")
             on_picture(captioned(fitted(as_picture(frame)), (name, f"step {step}")))
@@ -189,7 +190,7 @@ def _actions_of(env: gym.Env[Any, Any], info: StoreInfo, actions: np.ndarray) ->
 
 
 def _picture(env: gym.Env[Any, Any], result: Replay, total: float) -> np.ndarray:
-    frame: Any = env.render()
+    frame: Any = rendered(env)
     if frame is None:
         raise EnvError(
             "the environment renders nothing, so there is nothing to write; leave --output out, or draw stored images "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import functools
 import json
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqrl.core.console import show_messages
+from seqrl.core.console import open_streams, show_messages
 from seqrl.core.errors import ConfigError, RunInterrupted, SeqrlError, TrainingError
 
 
@@ -131,6 +132,7 @@ def script(main: Main) -> Callable[..., int]:
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str] | None = None) -> int:
+        open_streams()
         stop_showing = show_messages(always=True)
         try:
             return main(argv)
@@ -150,6 +152,11 @@ def script(main: Main) -> Callable[..., int]:
             return 130
         except BrokenPipeError:
             return 0
+        except OSError as error:
+            if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return 2
         finally:
             stop_showing()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import add_dataset, check_output, json_object, parsed, script
 
 
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Observe, and return the exit code."""
     args = parsed(parser(), argv)
-    source = Path(args.dataset).expanduser()
+    source = expanded(args.dataset)
     target = source.parent / args.output_name
     if args.num_workers < 1 or (args.n is not None and args.n < 1):
         raise ConfigError("--num-workers and --n must be at least 1")

@@ -14,10 +14,11 @@ import torch
 
 from seqrl.algo.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError, ConfigError, DataError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.generators import generator_states, set_generator_states
 from seqrl.training.parts import Parts
 from seqrl.training.progress import Progress
+from seqrl.training.saved_values import check_values, restoring
 
 logger = logging.getLogger(__name__)
 
@@ -225,15 +226,14 @@ class Checkpoints:
         """
         state = checkpoint.training_state()
         values, algo, folder = state.values, self.parts.algo, self.parts.folder
-        try:
+        check_values(values, checkpoint.path)
+        with restoring(checkpoint.path):
             _check(self.parts, values)
             algo.deserialize(checkpoint.tensors("model.safetensors"))
             algo.updater.load_state(state.optimizer, values["num_steps"])
             algo.on_checkpoint_loaded(is_resume=True)
             self._load_counters(values)
             _load_collecting(self.config, self.parts, self.progress.epoch, values)
-        except KeyError as error:
-            raise CheckpointError(f"{checkpoint.path}: its training state lacks {error}") from error
         self.progress.metrics, self.progress.metrics_epoch = dict(checkpoint.card["metrics"]), self.progress.epoch
         if self.config.train.num_threads is None:
             torch.set_num_threads(values["num_threads"])
@@ -253,7 +253,8 @@ class Checkpoints:
     def use_generators(self) -> None:
         """Let the generators of this process go on where they were, if the epoch was interrupted."""
         if self.generators is not None:
-            set_generator_states(self.generators, self.parts.processes.device)
+            with restoring(self.parts.folder.path):
+                set_generator_states(self.generators, self.parts.processes.device)
             self.generators = None
 
     def _load_counters(self, values: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ class JsonlLogger:
     def __init__(
         self, file: Path, resume_step: int | None, resume_epoch: int | None = None, *, is_evaluated: bool = True
     ) -> None:
-        kept = [] if resume_step is None else [r for r in read_metrics(file) if r["step"] <= resume_step]
+        kept = [] if resume_step is None else [r for r in read_metrics(file) if (r.get("step") or 0) <= resume_step]
         if resume_epoch is not None:
             kept = [r for r in kept if (r.get("progress/epoch") or 0) <= resume_epoch]
         if not is_evaluated:

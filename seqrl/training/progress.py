@@ -84,7 +84,8 @@ class Progress:
         for name, report in reports.items():
             slots[name] = dict(Counter(slots.get(name, {})) | Counter(report["env_steps"]))  # the larger of each
         steps: Counter[str] = sum((Counter(s) for s in slots.values()), Counter())
-        episodes, faults = (sum(r[key] for r in reports.values()) for key in ("episodes", "faults"))
+        names = ("episodes", "faults")  # a report may have got lost
+        episodes, faults = (max(before.get(k, 0), sum(r[k] for r in reports.values())) for k in names)
         self.add(
             steps - Counter(before.get("env_steps", {})),
             episodes - before.get("episodes", 0),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from seqrl.configs import BaseConfig
 from seqrl.configs.differences import differences, with_defaults
-from seqrl.core.checkpoint_card import write_pointer
+from seqrl.core.checkpoint_card import pointed_at, write_pointer
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
+from seqrl.core.strict_json import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +126,10 @@ class RunFolder:
     def _is_run(self) -> bool:
         """Tell whether the folder was made by a run; only such a folder may be deleted."""
         try:
-            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            saved = _saved_config(self.path / "config.json")
+        except CheckpointError:
             return False
-        return self.checkpoints.is_dir() and isinstance(saved, dict) and "algo_name" in saved
+        return self.checkpoints.is_dir() and "algo_name" in saved
 
     def _is_bare(self) -> bool:
         """Tell whether there is nothing but what a run leaves that was killed before it had its ``config.json``."""
@@ -144,10 +145,7 @@ class RunFolder:
                 raise ConfigError(f"nothing to resume: {self.path} is not the folder of a run; choose another name")
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
-        try:
-            saved = with_defaults(json.loads((self.path / "config.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.path / 'config.json'}: not readable ({error})") from error
+        saved = with_defaults(_saved_config(self.path / "config.json"))
         lines = [
             f"  {path}  was {old!r}, now {new!r}"
             for path, old, new in differences(saved, config.to_json())
@@ -180,9 +178,9 @@ class RunFolder:
 
     @property
     def last(self) -> Path | None:
-        """The checkpoint that ``last`` names, if there is one."""
+        """The checkpoint that ``last`` names, if there is one; a CheckpointError if it is damaged."""
         pointer = self.checkpoints / "last"
-        return self.checkpoints / pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None
+        return pointed_at(pointer) if pointer.is_file() else None
 
     def remove_unused(self, is_kept: Callable[[int], bool]) -> None:
         """Delete checkpoints that no pointer names, and what writers that were killed have left.
@@ -197,6 +195,16 @@ class RunFolder:
             match = _CHECKPOINT.fullmatch(folder.name)
             if match and folder.name not in named and (match[2] or not is_kept(int(match[1]))):
                 remove_folder(folder)
+
+
+def _saved_config(file: Path) -> dict[str, Any]:
+    try:
+        saved = parse_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: not readable ({error})") from error
+    if not isinstance(saved, dict):
+        raise CheckpointError(f"{file}: must be a JSON object, got {str(saved)[:60]}")
+    return saved
 
 
 def last_checkpoint(run: Path) -> Path | None:
@@ -238,7 +246,7 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)
-    saved = json.loads(file.read_text(encoding="utf-8"))
+    saved = _saved_config(file)
     found = differences(saved, config.to_json())
     lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in found if name.startswith(MUST_FIT)]
     if others := [name for name, _, _ in found if name.startswith(("env.id", "env.kwargs", "env.tasks"))]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,9 @@ from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError, DataError
-from seqrl.core.files import write_json
+from seqrl.core.files import expanded, write_json
 from seqrl.core.host import provenance, read_starts
-from seqrl.core.host_memory import keep_freed_memory
+from seqrl.core.host_memory import keep_freed_memory, total_memory
 from seqrl.core.plugins import load_plugins
 from seqrl.core.spaces import GOAL_PREFIX, obs_specs
 from seqrl.core.types import Trajectory
@@ -43,6 +45,9 @@ from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
 from seqrl.training.weights import CollectorSlot
 from seqrl.training.world import Warn, World, build_eval_env, training_makers
+
+MAX_NAME_BYTES = 240
+"""Of a run; systems take 255, and what is written beside it first has 14 more."""
 
 
 def check_role(config: BaseConfig, role: Role) -> None:
@@ -83,7 +88,19 @@ def open_processes(config: BaseConfig) -> Processes:
 
 # ------------------------------------------------------------------------------------------ algorithm
 def build_algo(config: BaseConfig, info: StoreInfo, device: torch.device) -> Algo[Any]:
-    """Return the algorithm that the run file names, for the spaces of the run."""
+    """Return the algorithm that the run file names, for the spaces of the run.
+
+    Raises:
+        ConfigError: If one batch is larger than the memory of this machine.
+    """
+    train, memory = config.train, total_memory()
+    row = sum(math.prod(s.shape) * np.dtype(s.dtype).itemsize for s in obs_specs(info.observation_space).values())
+    size = train.batch_size * train.window_steps * row
+    if memory is not None and size > memory:
+        raise ConfigError(
+            f"train.batch_size {train.batch_size} x train.window_steps {train.window_steps}: the observations of one "
+            f"batch take {size / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB"
+        )
     return algo_factory(
         config.algo_name,
         config,
@@ -182,9 +199,17 @@ def use_statistics(algo: Algo, data: Data) -> None:
 
 # -------------------------------------------------------------------------------------- folder, replay
 def run_path(config: BaseConfig, env_id: str | None) -> Path:
-    """Return the run's folder."""
+    """Return the run's folder.
+
+    Raises:
+        ConfigError: If the system does not take its name.
+    """
     name = config.experiment.name or default_name(config, env_id)
-    return Path(config.experiment.output_dir).expanduser() / name
+    if (size := len(os.fsencode(name))) > MAX_NAME_BYTES:
+        raise ConfigError(f"experiment.name: {name[:40]}... has {size} bytes, and may have {MAX_NAME_BYTES}")
+    if "\0" in config.experiment.output_dir:
+        raise ConfigError(f"experiment.output_dir: a path has no NUL, got {config.experiment.output_dir!r}")
+    return expanded(config.experiment.output_dir) / name
 
 
 def open_folder(
@@ -228,7 +253,7 @@ def open_replay(config: BaseConfig, parts: Parts) -> tuple[Store | None, StoreWr
     section = config.collect.replay
     if not config.collect.steps_per_epoch:
         return None, None
-    path = Path(section.path).expanduser() if section.path else parts.folder.path / "replay"
+    path = expanded(section.path) if section.path else parts.folder.path / "replay"
     path.mkdir(parents=True, exist_ok=True)
     with parts.processes.main_first():
         hooks = {} if parts.slot is None else {"on_shard": parts.slot.begin_shard}

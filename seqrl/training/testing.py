@@ -9,6 +9,7 @@ import numpy as np
 
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.core.seeding import integer_seed
 from seqrl.core.types import TimeStep
 from seqrl.data.store import StoreInfo, StoreWriter
@@ -73,7 +74,7 @@ def play_test(
             hooks.append(lambda _actions, _step: (env.render(), None)[1])
         if save_trajs_to is not None:
             info = StoreInfo(env.observation_space, env.codec.space, source=f"{config.algo_name} policy")
-            writer = StoreWriter(Path(save_trajs_to).expanduser(), info)
+            writer = StoreWriter(expanded(save_trajs_to), info)
             hooks.append(recording(env.codec.decode, writer.append))
 
         def on_step(actions: np.ndarray | None, step: TimeStep) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from seqrl.core.errors import TrainingError
 from seqrl.core.files import space_left, write_atomic, write_json
+from seqrl.core.strict_json import parse_json
 from seqrl.core.types import Trajectory
 from seqrl.data import Store
 
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _WEIGHTS, _FINISHED = "weights.safetensors", "finished"
 _PROGRESS, _SHARD = "progress.json", "shard.json"
 _TRIES = 5
+_REPORTED = ("env_steps_per_env", "episodes", "faults")
 
 
 @dataclass(frozen=True)
@@ -149,16 +150,25 @@ class CollectorSlot:
 
 
 def reported_progress(run: Path) -> list[dict[str, Any]]:
-    """Return what the collectors of a run have reported, living or not."""
-    reports = (_read(slot / _PROGRESS) for slot in sorted((run / "collectors").glob("*")))
+    """Return what the collectors of a run have reported, living or not; a damaged report is left out."""
+    reports = (_report(slot) for slot in sorted((run / "collectors").glob("*")))
     return [report for report in reports if report]
+
+
+def _report(slot: Path) -> dict[str, Any]:
+    """Return what a collector has reported; nothing where that is not there, or damaged."""
+    value = _read(slot / _PROGRESS)
+    if not isinstance(value.get("env_steps"), dict):
+        return {}
+    numbers = [value.get(key) for key in _REPORTED] + list(value["env_steps"].values())
+    return value if all(type(number) is int and number >= 0 for number in numbers) else {}
 
 
 def collected_progress(run: Path, replay: Store) -> dict[str, dict[str, Any]]:
     """Return slot -> the same, with the steps that lie in the replay, but were not reported before a kill."""
     reports = {}
     for slot in sorted((run / "collectors").glob("*")):
-        report: dict[str, Any] = {"env_steps": {}, "episodes": 0, "faults": 0} | _read(slot / _PROGRESS)
+        report: dict[str, Any] = {"env_steps": {}, "episodes": 0, "faults": 0} | _report(slot)
         steps = Counter(report["env_steps"]) | _stored_steps(_read(slot / _SHARD), replay)  # the larger of each
         reports[slot.name] = {**report, "env_steps": dict(steps)}
     return reports
@@ -166,7 +176,9 @@ def collected_progress(run: Path, replay: Store) -> dict[str, dict[str, Any]]:
 
 def _stored_steps(shard: dict[str, Any], replay: Store) -> Counter[str]:
     """Return the steps that a collector had stored before its last shard, and in it as far as it is still there."""
-    steps = Counter(shard.get("steps_before", {}))
+    before = shard.get("steps_before")
+    is_sound = isinstance(before, dict) and all(type(n) is int and n >= 0 for n in before.values())
+    steps: Counter[str] = Counter(before if is_sound else {})
     if (name := shard.get("name")) in replay.watermark():
         for number in np.flatnonzero(replay.shard == replay.shard_number(replay.path / "fifo" / str(name))):
             steps[replay.env_names[number]] += int(replay.length[number])
@@ -176,7 +188,7 @@ def _stored_steps(shard: dict[str, Any], replay: Store) -> Counter[str]:
 def _read(file: Path) -> dict[str, Any]:
     """Return a file's content; nothing where it is not there, or torn."""
     try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        values = parse_json(file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return values
+    return values if isinstance(values, dict) else {}

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 
 _IS_SKIPPING: ContextVar[bool] = ContextVar("is_skipping_local_weights", default=False)
 
@@ -50,7 +51,7 @@ def read_weights(file: str, expected: Mapping[str, Tensor], ignored: tuple[str, 
     Raises:
         ConfigError: If the file is missing or unreadable, or its names or shapes differ; it says which.
     """
-    found = _read(Path(file).expanduser())
+    found = _read(expanded(file))
     weights = {k: v for k, v in found.items() if not k.startswith(ignored) and not k.endswith(ignored)}
     wrong = [f"{k} is missing" for k in sorted(expected.keys() - weights.keys())]
     wrong += [f"{k} is unknown" for k in sorted(weights.keys() - expected.keys())]

@@ -456,3 +456,18 @@ def test_import_is_quick_and_free_of_torch():
     ]
     assert all(torch_there == "False" for _, torch_there in runs)
     assert min(float(seconds) for seconds, _ in runs) < 1.2  # torch alone takes 2 to 4
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_others_counted(monkeypatch):
+    from seqrl.configs import building
+
+    hints = []
+    monkeypatch.setattr(building, "did_you_mean", lambda key, legal: hints.append(key) or "")
+    with pytest.raises(ConfigError) as caught:
+        config_factory("bc", {f"k{i}": 1 for i in range(200)} | {"k" * 10**5: 1, "env": {"tasks": [1] * 10**4}})
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "config: 201 problems"
+    assert lines[-1] == "  and 151 more"
+    assert len(lines) == 52
+    assert len(hints) == 50  # those of the others would take half a minute
+    assert len(str(caught.value)) < 5000

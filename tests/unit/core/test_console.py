@@ -5,10 +5,13 @@ import io
 import logging
 import os
 import pty
+import subprocess
 import sys
+from pathlib import Path
 
 from seqrl.core.console import Console, wrapped
 
+ROOT = Path(__file__).parents[3]
 SUMMARY = "  memory    65.5 MB predicted: weights and optimiser 47.5 MB, activations 18 MB"
 
 
@@ -49,3 +52,13 @@ def test_a_terminal_gets_lines_that_fit(monkeypatch):
     assert " ".join(" ".join(shown).split()) == " ".join(SUMMARY.split())
     terminal.close()
     os.close(leader)
+
+
+def test_a_command_runs_with_its_standard_streams_closed(tmp_path):
+    """The first file that it opens must not become its output."""
+    code = "import logging, os; from seqrl.scripts._script import script; say = logging.getLogger('seqrl').warning; "
+    code += "main = script(lambda argv: say('text') or os.open('f', os.O_RDWR | os.O_CREAT)); os._exit(main() >= 3)"
+    line = f'exec {sys.executable} -c "{code}" <&- >&- 2>&-'
+    done = subprocess.run(line, shell=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert done.returncode == 1
+    assert (tmp_path / "f").read_bytes() == b""

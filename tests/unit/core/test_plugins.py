@@ -1,5 +1,6 @@
 """Plug-ins load once, and a missing one is told from a broken one."""
 
+import re
 import sys
 
 import pytest
@@ -105,3 +106,22 @@ def test_installed_plugins_load_first(tmp_path, loads, monkeypatch):
     assert asked == ["seqrl.plugins"]
     assert order == [0]
     assert len(loads()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".", "'.' is a folder; name a .py file in it"),
+        ("folder", "'folder' is neither a .py file nor an importable module"),
+        ("./folder", "'./folder' is a folder"),
+        ("a b", "'a b' is no module"),
+        ("a\0b", "is no module"),
+        ("..x", "is no module"),
+        ("x" * 300 + ".py", "does not exist"),
+    ],
+)
+def test_what_cannot_be_a_plugin_is_an_error(name, message, tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_plugins([name])

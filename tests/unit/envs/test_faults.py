@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 import time
 
 import gymnasium as gym
@@ -246,3 +247,29 @@ def test_an_environment_of_dicts_is_watched_too():
     run(env, 2)
     assert "entry 'a'" in env.last_fault
     assert flatten_obs(env.observation_space, {"a": np.zeros(2), "b": 1})["b"] == 1
+
+
+class Interrupting(Faulty):
+    """Raises what Ctrl-C does, in the third step of its first life."""
+
+    def step(self, action):
+        self.t += 1
+        if self.t == self.at and not os.path.exists(self.marker):
+            open(self.marker, "w").close()
+            raise KeyboardInterrupt
+        return self._obs(), 1.0, False, self.t == self.horizon, {}
+
+
+def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_path):
+    """It ended the main process as Ctrl-C does."""
+    makers = [Faulty, functools.partial(Interrupting, marker=str(tmp_path / "m"))]
+    env = make_batched_env(makers, 2, vectorization="async", max_restarts=1)
+    try:
+        env.reset(seed=0)
+        for pid in [p.pid for p in env.env.unwrapped.processes]:
+            os.kill(pid, signal.SIGINT)  # as a terminal sends it to all
+        run(env, 5)
+        assert env.num_faults == 1
+        assert "step raised KeyboardInterrupt()" in env.last_fault
+    finally:
+        env.close()

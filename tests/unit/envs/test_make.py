@@ -127,3 +127,41 @@ def test_experts_are_known_before_their_modules_are_imported():
 def test_a_builtin_expert_keeps_its_name():
     with pytest.raises(RegistryError, match=r"'seqrl/TMazeActive-v0' is already registered, by seqrl\.envs\.builtin"):
         register_expert("seqrl/TMazeActive-v0")(dict)
+
+
+class Unusable(gym.Env):
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, what, render_mode=None):
+        self.render_mode = render_mode
+        if what == "init":
+            raise RuntimeError("no licence")
+
+    def render(self):
+        raise KeyError("pygame")
+
+
+@pytest.mark.parametrize(
+    ("entry", "kwargs", "message"),
+    [
+        (Unusable, {"what": "init"}, r"RuntimeError: no licence \(raised in .*test_make\.py, line \d+\)"),
+        (Unusable, {}, "missing 1 required positional argument: 'what'"),
+        ("not_there_at_all:X", {}, "No module named 'not_there_at_all'"),
+        ("broken_module:X", {}, r"OSError: broken \(raised in .*broken_module\.py, line 1\)"),
+        (Unusable, {"what": "", "render_mode": 3}, "AttributeError"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_an_error(tmp_path, monkeypatch, entry, kwargs, message):
+    (tmp_path / "broken_module.py").write_text("raise OSError('broken')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(gym.envs.registration, "registry", {**gym.registry})
+    gym.register("Unusable-v0", entry_point=entry)
+    with pytest.raises(EnvError, match=f"environment 'Unusable-v0' with arguments .*{message}"):
+        make_env("Unusable-v0", kwargs)
+
+
+def test_an_environment_that_cannot_be_drawn_is_an_error():
+    env = make_batched_env(lambda: Unusable("", "rgb_array"), 1)
+    with pytest.raises(EnvError, match=r"cannot be drawn: KeyError: 'pygame' \(raised in .*test_make\.py"):
+        env.render()

@@ -9,6 +9,7 @@ from seqrl.configs import config_factory
 from seqrl.configs.differences import differences
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
 from seqrl.training.run_folder import RunFolder, default_name, last_checkpoint
+from seqrl.training.setup import run_path
 
 
 def _config(**values):
@@ -289,3 +290,31 @@ def test_checkpoint_names_sort_by_epoch(path):
 )
 def test_default_name_is_one_folder(task, name):
     assert default_name(_config(train={"seed": 4}), task) == name
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"a\0b", b"../other", b"x" * 300, b"a/b"])
+def test_a_damaged_mark_of_the_last_checkpoint_is_an_error_that_names_those_that_are_there(path, content):
+    folder = _started(path)
+    (folder.checkpoint(1) / "card.json").write_text("{}")
+    (folder.checkpoints / "last").write_bytes(content)
+    folder.release()
+    with pytest.raises(CheckpointError, match=r"checkpoints/last .*(there are: epoch_000001|not a checkpoint pointer)"):
+        RunFolder(path, _config(), resume=True)
+    assert (folder.checkpoints / "last").read_bytes() == content
+    RunFolder(path, _config(), overwrite=True)
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"\xff", b"[" * 10**5, b"{"])
+def test_a_damaged_config_of_the_run_is_an_error(path, content):
+    _started(path).release()
+    (path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"config\.json: (not readable|must be a JSON object)"):
+        RunFolder(path, _config(), resume=True)
+
+
+@pytest.mark.parametrize(("name", "size"), [("n" * 250, 250), ("é" * 125, 250)])
+def test_a_name_that_no_system_takes_is_an_error(name, size):
+    with pytest.raises(ConfigError, match=f"experiment.name: .* has {size} bytes, and may have 240"):
+        run_path(_config(experiment={"name": name}), None)
+    with pytest.raises(ConfigError, match=r"experiment\.output_dir: a path has no NUL"):
+        run_path(_config(experiment={"name": "n", "output_dir": "a\0b"}), None)

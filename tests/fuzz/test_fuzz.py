@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from tests.regression.damaging import KINDS, SECONDS_PER_CASE, Case, foreign_contents, make_good_files, outcome
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,21 @@
+import json
+
+import pytest
+
+from seqrl.training.progress import Progress
+from seqrl.training.weights import reported_progress
+
+GOOD = {"env_steps": {"a": 5}, "env_steps_per_env": 5, "episodes": 1, "faults": 0, "weights": 1, "time": 0.0}
+DAMAGED = ["[1]", "{", "null", *(json.dumps(GOOD | c) for c in ({"env_steps": [1]}, {"env_steps": {"a": "x"}}))]
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, json.dumps(GOOD | {"episodes": None}), json.dumps({"env_steps": {}})])
+def test_a_damaged_report_of_a_collector_is_left_out_and_takes_nothing_away(tmp_path, text):
+    for name in ("0000", "0001"):
+        (tmp_path / "collectors" / name).mkdir(parents=True)
+        (tmp_path / "collectors" / name / "progress.json").write_text(json.dumps(GOOD))
+    progress = Progress()
+    for content in (json.dumps(GOOD), text, json.dumps(GOOD | {"env_steps": {"a": 7}, "episodes": 2})):
+        (tmp_path / "collectors" / "0001" / "progress.json").write_text(content)
+        progress.take_reports(reported_progress(tmp_path))
+    assert (dict(progress.env_steps), progress.num_episodes, progress.num_faults) == ({"a": 12}, 3, 0)
