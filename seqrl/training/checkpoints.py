@@ -14,7 +14,7 @@ import torch
 
 from seqrl.algo.checkpoint import Checkpoint, TrainingState, save_checkpoint
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.generators import generator_states, set_generator_states
 from seqrl.training.parts import Parts
 from seqrl.training.progress import Progress
