@@ -342,6 +342,16 @@ def shards_of(path: Path) -> list[Path]:
     return shards
 
 
+def schema_of(path: Path) -> Schema | None:
+    """Return the columns of the shards that a store has already."""
+    for folder in shards_of(path):
+        try:
+            return ShardReader(folder).schema
+        except ShardGoneError:
+            continue
+    return None
+
+
 def _size(file: Path) -> int:
     with contextlib.suppress(OSError):  # evicted meanwhile
         return file.stat().st_size

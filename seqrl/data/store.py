@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from seqrl.data.shard import (
     ShardWriter,
     cut_log,
     remove_leftovers,
+    schema_of,
     shards_of,
     trajectory_columns,
 )
@@ -167,14 +168,23 @@ class StoreWriter:
         info: Written if the store is new.
         area: ``protected`` (never deleted) or ``fifo``.
         budget: Of ``fifo``; the smaller, the smaller are the shards.
+        on_shard: Told of each new shard, before anything is in it.
     """
 
-    def __init__(self, path: Path, info: StoreInfo, area: Area = "protected", budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        info: StoreInfo,
+        area: Area = "protected",
+        budget: Budget | None = None,
+        on_shard: Callable[[Path], None] = lambda shard: None,
+    ) -> None:
         self._area = path / area
         self._limit = (budget or Budget()).of_one_shard()
         self._shard: ShardWriter | None = None
         self.num_shards = 0
-        self._schema: Schema | None = _schema_of(path)
+        self._on_shard = on_shard
+        self._schema: Schema | None = schema_of(path)
         self._codec: ActionCodec | None = None
         self._action_space = info.action_space
         self._area.mkdir(parents=True, exist_ok=True)
@@ -209,6 +219,7 @@ class StoreWriter:
             self.close()
             shard = self._shard = ShardWriter(self._area, schema)
             self.num_shards += 1
+            self._on_shard(shard.path)
         if not shard.is_there:
             shard.abandon()
             self._shard = None
@@ -481,16 +492,6 @@ def _check_same_spaces(path: Path, info: StoreInfo) -> None:
         old, new = getattr(there, what), getattr(info, what)
         if space_to_json(old) != space_to_json(new):
             raise DataError(f"{path} holds an {what} of {old}, so data with {new} cannot be added; use another store")
-
-
-def _schema_of(path: Path) -> Schema | None:
-    """Return the columns of the shards that are there already."""
-    for folder in shards_of(path):
-        try:
-            return ShardReader(folder).schema
-        except ShardGoneError:
-            continue
-    return None
 
 
 def _difference(expected: Schema, got: Schema) -> str:

@@ -19,7 +19,7 @@ from seqrl.training.progress import Progress
 from seqrl.training.run_folder import is_running
 from seqrl.training.run_log import progress_bar
 from seqrl.training.sources import budget_of
-from seqrl.training.weights import Subscriber, reported_progress
+from seqrl.training.weights import Subscriber, collected_progress, reported_progress
 from seqrl.training.world import Warn
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def refresh_data(config: BaseConfig, parts: Parts, progress: Progress, ending: E
     if parts.role == "learn" and epoch >= config.train.start_epoch:
         _wait_for_data(parts, ending, epoch)
     if replay is not None:
-        progress.take_reports(reported_progress(parts.folder.path))
+        progress.take_reports(collected_progress(parts.folder.path, replay))
     return all(processes.gather(dataset.is_ready))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,17 +78,19 @@ class Progress:
         self.num_episodes += num_episodes
         self.num_faults += num_faults
 
-    def take_reports(self, reports: Sequence[dict[str, Any]]) -> None:
-        """Add what collectors have done since the last call."""
-        steps = sum((Counter(r["env_steps"]) for r in reports), Counter())
-        episodes, faults = sum(r["episodes"] for r in reports), sum(r["faults"] for r in reports)
-        before = self.reported
+    def take_reports(self, reports: Mapping[str, dict[str, Any]]) -> None:
+        """Add what collectors have done since the last call; of each, by its slot, what was ever seen counts."""
+        before, slots = self.reported, dict(self.reported.get("slots", {}))
+        for name, report in reports.items():
+            slots[name] = dict(Counter(slots.get(name, {})) | Counter(report["env_steps"]))  # the larger of each
+        steps: Counter[str] = sum((Counter(s) for s in slots.values()), Counter())
+        episodes, faults = (sum(r[key] for r in reports.values()) for key in ("episodes", "faults"))
         self.add(
             steps - Counter(before.get("env_steps", {})),
             episodes - before.get("episodes", 0),
             faults - before.get("faults", 0),
         )
-        self.reported = {"env_steps": dict(steps), "episodes": episodes, "faults": faults}
+        self.reported = {"env_steps": dict(steps), "episodes": episodes, "faults": faults, "slots": slots}
 
     def axes(self) -> dict[str, float]:
         """Return what stands in every line of the metrics."""

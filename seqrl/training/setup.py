@@ -229,7 +229,8 @@ def open_replay(config: BaseConfig, parts: Parts) -> tuple[Store | None, StoreWr
     path = Path(section.path).expanduser() if section.path else parts.folder.path / "replay"
     path.mkdir(parents=True, exist_ok=True)
     with parts.processes.main_first():
-        writer = StoreWriter(path, parts.world.info, "fifo", budget_of(section))
+        hooks = {} if parts.slot is None else {"on_shard": parts.slot.begin_shard}
+        writer = StoreWriter(path, parts.world.info, "fifo", budget_of(section), **hooks)
         replay = Store(path)
     return replay, writer if is_collecting(config, parts.role) else None
 
@@ -293,14 +294,18 @@ def build_collector(config: BaseConfig, parts: Parts, env: BatchedEnv) -> Collec
     rank = processes.rank if parts.slot is None else processes.number + parts.slot.number  # no two of a run are equal
     exploration = build_exploration(collect, env, seed, rank)
     evicted = parts.replay if processes.is_main else None
-    write = functools.partial(_write, parts.writer, evicted, budget_of(collect.replay))
+    write = functools.partial(_write, parts.writer, parts.slot, evicted, budget_of(collect.replay))
     return Collector(parts.algo, env, exploration, collect, write, seed=seed, rank=rank)
 
 
-def _write(writer: StoreWriter, evicted: Store | None, budget: Budget, trajectory: Trajectory) -> None:
+def _write(
+    writer: StoreWriter, slot: CollectorSlot | None, evicted: Store | None, budget: Budget, trajectory: Trajectory
+) -> None:
     """Add a trajectory; where that begins a shard, keep the replay within its budget."""
     shard = writer.num_shards
     writer.append(trajectory)
+    if slot is not None:
+        slot.count_stored(trajectory)
     if writer.num_shards > shard and evicted is not None:
         evicted.refresh()
         evicted.evict(budget)

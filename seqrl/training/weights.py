@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from seqrl.core.errors import TrainingError
 from seqrl.core.files import write_atomic, write_json
+from seqrl.core.types import Trajectory
+from seqrl.data import Store
 
 _WEIGHTS, _FINISHED = "weights.safetensors", "finished"
+_PROGRESS, _SHARD = "progress.json", "shard.json"
 _TRIES = 5
 
 
@@ -115,6 +120,15 @@ class CollectorSlot:
                 break
             except FileExistsError:
                 self.number += 1
+        self._stored: Counter[str] = Counter()
+
+    def begin_shard(self, shard: Path) -> None:
+        """Note that the steps that come next lie in this shard of the replay, where they count even if it is killed."""
+        write_json(self.path / _SHARD, {"name": shard.name, "steps_before": dict(self._stored)})
+
+    def count_stored(self, trajectory: Trajectory) -> None:
+        """Count what has been stored."""
+        self._stored[trajectory.env_name] += len(trajectory)
 
     def report(self, values: dict[str, Any]) -> None:
         """Say how far this collector has come.
@@ -123,17 +137,40 @@ class CollectorSlot:
             TrainingError: If the run's folder was replaced.
         """
         try:
-            write_json(self.path / "progress.json", values)
+            write_json(self.path / _PROGRESS, values)
         except FileNotFoundError as error:
             raise TrainingError(f"{self.path} is gone: the run was replaced; start the collector again") from error
 
 
 def reported_progress(run: Path) -> list[dict[str, Any]]:
     """Return what the collectors of a run have reported, living or not."""
-    reports = []
-    for file in sorted((run / "collectors").glob("*/progress.json")):
-        try:
-            reports.append(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            continue
+    reports = (_read(slot / _PROGRESS) for slot in sorted((run / "collectors").glob("*")))
+    return [report for report in reports if report]
+
+
+def collected_progress(run: Path, replay: Store) -> dict[str, dict[str, Any]]:
+    """Return slot -> the same, with the steps that lie in the replay, but were not reported before a kill."""
+    reports = {}
+    for slot in sorted((run / "collectors").glob("*")):
+        report: dict[str, Any] = {"env_steps": {}, "episodes": 0, "faults": 0} | _read(slot / _PROGRESS)
+        steps = Counter(report["env_steps"]) | _stored_steps(_read(slot / _SHARD), replay)  # the larger of each
+        reports[slot.name] = {**report, "env_steps": dict(steps)}
     return reports
+
+
+def _stored_steps(shard: dict[str, Any], replay: Store) -> Counter[str]:
+    """Return the steps that a collector had stored before its last shard, and in it as far as it is still there."""
+    steps = Counter(shard.get("steps_before", {}))
+    if (name := shard.get("name")) in replay.watermark():
+        for number in np.flatnonzero(replay.shard == replay.shard_number(replay.path / "fifo" / str(name))):
+            steps[replay.env_names[number]] += int(replay.length[number])
+    return steps
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a file's content; nothing where it is not there, or torn."""
+    try:
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values

@@ -4,15 +4,20 @@ import json
 import signal
 import time
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from seqrl.algo.checkpoint import read_checkpoint
 from seqrl.core.errors import ConfigError, TrainingError
 from seqrl.core.files import FileLock
-from seqrl.data import Store
+from seqrl.core.types import Trajectory
+from seqrl.data import Budget, Store, StoreInfo, StoreWriter
+from seqrl.data.store import SHARDS_PER_BUDGET
 from seqrl.training.experiment import Experiment
+from seqrl.training.progress import Progress
 from seqrl.training.run_folder import join_run
-from seqrl.training.weights import CollectorSlot, Publisher, Subscriber, reported_progress
+from seqrl.training.weights import CollectorSlot, Publisher, Subscriber, collected_progress, reported_progress
 from tests.distributed.test_two_ranks import torchrun
 from tests.helpers import small_algo
 from tests.regression.test_online import rows, seqrl_process, small
@@ -51,6 +56,65 @@ def test_every_collector_has_a_place_of_its_own(tmp_path):
     slots[1].report({"env_steps": {"a": 5}})
     (slots[2].path / "progress.json").write_text("{torn")
     assert reported_progress(tmp_path) == [{"env_steps": {"a": 5}}]
+
+
+def steps(num, name="a"):
+    ends = np.arange(num) == num - 1
+    obs = {"obs": np.zeros((num + 1, 1), np.float32)}
+    return Trajectory(obs, np.zeros(num, np.int64), np.zeros(num, np.float32), ends, ends & False, env_name=name)
+
+
+def test_steps_that_a_killed_collector_had_not_reported_are_counted_from_the_replay(tmp_path):
+    info, budget = StoreInfo(spaces.Box(0, 1, (1,)), spaces.Discrete(2)), Budget(trajectories=4 * SHARDS_PER_BUDGET)
+    slots, progress = [CollectorSlot(tmp_path) for _ in range(3)], Progress()
+    writers = [StoreWriter(tmp_path / "replay", info, "fifo", budget, slot.begin_shard) for slot in slots]
+
+    def collect(k, trajectory):
+        writers[k].append(trajectory)
+        slots[k].count_stored(trajectory)
+
+    def counted():
+        replay = Store(tmp_path / "replay")
+        progress.take_reports(collected_progress(tmp_path, replay))
+        return dict(progress.env_steps)
+
+    for k in range(10):  # into three shards
+        collect(0, steps(5, "ab"[k % 2]))
+    assert counted() == {"a": 25, "b": 25}
+    slots[0].report({"env_steps": {"a": 25, "b": 27}, "episodes": 10, "faults": 0})  # two steps are not stored yet
+    assert counted() == {"a": 25, "b": 27}
+    collect(0, steps(3, "b"))
+    writers[1].append(steps(7))  # killed before it could count
+    assert counted() == {"a": 32, "b": 28}
+    writers[0].close()
+    writers[1].close()
+    collect(2, steps(2))
+    Store(tmp_path / "replay").evict(Budget(trajectories=1))
+    assert counted() == {"a": 34, "b": 28}
+    assert (progress.num_episodes, len(reported_progress(tmp_path))) == (10, 1)
+
+
+@pytest.mark.slow
+def test_all_that_a_killed_collector_has_stored_is_counted(tmp_path):
+    """Epochs so long that nothing is reported; the learner is halted until both collectors are dead."""
+    changes = {"train": {"num_epochs": 3}, "collect": {"replay": {"min_transitions": 100}, "trajectory_steps": 5}}
+    (tmp_path / "run.json").write_text(json.dumps(small(tmp_path, **changes).to_json()))
+    learner, run = seqrl_process(tmp_path, "--config", "run.json", "--role", "learn"), tmp_path / "run"
+    wait_for(lambda: (run / "published/weights.safetensors").exists(), "weights", processes=[learner])
+    learner.send_signal(signal.SIGSTOP)
+    collect = ["--config", "run.json", "--role", "collect", "--set", "collect.steps_per_epoch=100000000"]
+    for k in (1, 2):
+        collector = seqrl_process(tmp_path, *collect)
+        slot = run / f"collectors/{k - 1:04d}/shard.json"
+        wait_for(lambda slot=slot: slot.exists(), "a shard", processes=[collector])
+        wait_for(lambda k=k: Store(run / "replay").num_transitions > 200 * k, "data", processes=[collector])
+        collector.kill()
+        collector.wait(60)
+    stored = Store(run / "replay").num_transitions
+    learner.send_signal(signal.SIGCONT)
+    assert learner.wait(120) == 0, learner.stderr.read()
+    assert reported_progress(run) == []
+    assert rows(tmp_path)[-1]["progress/env_steps"] == Store(run / "replay").num_transitions == stored
 
 
 def test_a_collector_needs_a_learner_and_its_policy(tmp_path):
