@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import math
 import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from seqrl.core.errors import EnvError
+
+logger = logging.getLogger(__name__)
 
 FAULT_KEY = "seqrl/fault"
 """Info entry: what an environment raised in a step, after which it was made anew."""
@@ -48,7 +52,12 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
     Args:
         make: Makes the environment; called again after each failure.
         is_restarting: Whether failures are borne; else they come through.
+
+    Attributes:
+        busy_since: ``time.monotonic()`` at which the call under way began; None between calls.
     """
+
+    busy_since: float | None = None
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], *, is_restarting: bool = True) -> None:
         super().__init__(make())
@@ -67,6 +76,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         while True:
             if self._is_fresh and self._seed is not None:
                 seed = self._seed + SEED_STRIDE * self._num_restarts  # not the episodes of the one that failed
+            self.busy_since = time.monotonic()
             try:
                 obs, info = self.env.reset(seed=seed, options=options)
                 _require_finite(obs, 0.0)
@@ -80,11 +90,14 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
                         f"the environment failed in reset {_RESET_TRIES} times in a row: {faults[-1]}"
                     ) from error
                 self._restart()
+            finally:
+                self.busy_since = None
         self._last_obs, self._is_fresh = obs, False
         return obs, {**info, RESET_FAULT_KEY: "\n".join(faults)} if faults else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step; an environment that fails is made anew, and its episode is truncated."""
+        self.busy_since = time.monotonic()
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             _require_finite(obs, reward)
@@ -93,6 +106,8 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
                 raise
             self._restart()
             return self._last_obs, 0.0, False, True, {FAULT_KEY: _text(error)}
+        finally:
+            self.busy_since = None
         if terminated or truncated:
             obs = copy.deepcopy(obs)
         self._last_obs = obs
@@ -165,6 +180,42 @@ def rendered(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> Any:
         return env.render()
     except Exception as error:  # whatever the code of others raises
         raise EnvError(f"the environment cannot be drawn: {told(error)}") from error
+
+
+def watch(env: Callable[[], Any], names: Sequence[str], limit_s: float, is_closed: threading.Event) -> None:
+    """Log once which environment of a ``SyncVectorEnv`` does not return, from a thread of its own: none can end it.
+
+    An environment that does not return and never lets another thread run either, in C code of its own, stays unnoticed.
+
+    Args:
+        env: Gives the vector, or None when it is gone.
+        names: Of the environments.
+        limit_s: Seconds after which it is said.
+        is_closed: Ends the thread.
+    """
+
+    def work() -> None:
+        said: set[tuple[int, float]] = set()
+        while not is_closed.wait(limit_s / 4) and (vector := env()) is not None:
+            busy = [(row, getattr(one, "busy_since", None)) for row, one in enumerate(vector.unwrapped.envs)]
+            del vector
+            for row, since in busy:
+                if since is not None and time.monotonic() - since > limit_s and (row, since) not in said:
+                    said.add((row, since))
+                    _say_hanging(names[row], row, time.monotonic() - since)
+
+    threading.Thread(target=work, name="seqrl-watchdog", daemon=True).start()
+
+
+def _say_hanging(name: str, row: int, seconds: float) -> None:
+    logger.warning(
+        "environment %r (row %d) hangs: it has not returned since %s, %.0f s ago. Nothing in this process can end it; "
+        "with env.vectorization=async it is made anew after env.timeout_s, and the run goes on",
+        name,
+        row,
+        time.strftime("%H:%M:%S", time.localtime(time.time() - seconds)),
+        seconds,
+    )
 
 
 def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: float | None) -> Any:

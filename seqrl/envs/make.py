@@ -138,7 +138,7 @@ def make_batched_env(
             ``makers`` makes a vector, which is seen without being told.
         start_method: How the processes of ``async`` begin: ``auto``, ``forkserver``, ``spawn`` or ``fork``.
         max_restarts: Failures that are borne: see :mod:`seqrl.envs.faults`. None lets the first one through as it is.
-        timeout_s: Longest time of one step of ``async``.
+        timeout_s: Longest time of one step of ``async``; after it, ``sync`` logs which environment hangs.
 
     Raises:
         EnvError: If there is no maker, or ``native`` was given one that makes a single environment.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,6 +25,7 @@ from seqrl.envs.faults import (
     require_finite,
     reset_within,
     step_within,
+    watch,
 )
 
 LOG_PREFIX = "log/"
@@ -38,7 +41,7 @@ class BatchedEnv:
         env: Any gymnasium vector environment.
         rebuild: Makes it anew when it breaks as a whole: a worker process died or hung, a native vector raised.
         max_restarts: Failures of environments that are borne, of whatever kind; one more is an error.
-        timeout_s: Longest time of one step of an asynchronous vector.
+        timeout_s: Longest time of one step of an asynchronous vector; after it, a ``SyncVectorEnv`` logs what hangs.
 
     Attributes:
         num_envs: E.
@@ -76,6 +79,10 @@ class BatchedEnv:
         self._is_broken = False
         self.num_faults = 0
         self.last_fault = ""
+        self._is_closed = threading.Event()
+        if timeout_s is not None and isinstance(env.unwrapped, SyncVectorEnv):
+            here = weakref.ref(self)
+            watch(lambda: getattr(here(), "env", None), self._env_name, timeout_s, self._is_closed)
 
     def reset(self, seed: int | None = None) -> TimeStep:
         """Reset every environment; environment ``e`` gets seed ``seed + e``."""
@@ -190,6 +197,7 @@ class BatchedEnv:
 
     def close(self) -> None:
         """Close the environments; those that do not answer any more are ended."""
+        self._is_closed.set()
         if self._is_broken:
             close_by_force(self.env)
         else:

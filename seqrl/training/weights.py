@@ -160,7 +160,7 @@ def _report(slot: Path) -> dict[str, Any]:
     value = _read(slot / _PROGRESS)
     if not isinstance(value.get("env_steps"), dict):
         return {}
-    numbers = [value.get(key) for key in _REPORTED] + list(value["env_steps"].values())
+    numbers = [value.get(key, 0) for key in _REPORTED] + list(value["env_steps"].values())
     return value if all(type(number) is int and number >= 0 for number in numbers) else {}
 
 

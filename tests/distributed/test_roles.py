@@ -107,25 +107,25 @@ def test_steps_that_a_killed_collector_had_not_reported_are_counted_from_the_rep
 
 @pytest.mark.slow
 def test_all_that_a_killed_collector_has_stored_is_counted(tmp_path):
-    """Its epoch is so long that it never reports."""
-    changes = {"train": {"num_epochs": 3}, "collect": {"replay": {"min_transitions": 500}, "trajectory_steps": 5}}
+    """Epochs so long that nothing is reported; the learner is halted until both collectors are dead."""
+    changes = {"train": {"num_epochs": 3}, "collect": {"replay": {"min_transitions": 100}, "trajectory_steps": 5}}
     (tmp_path / "run.json").write_text(json.dumps(small(tmp_path, **changes).to_json()))
-    learner = seqrl_process(tmp_path, "--config", "run.json", "--role", "learn", "--set", "train.start_epoch=0")
+    learner, run = seqrl_process(tmp_path, "--config", "run.json", "--role", "learn"), tmp_path / "run"
+    wait_for(lambda: (run / "published/weights.safetensors").exists(), "weights", processes=[learner])
+    learner.send_signal(signal.SIGSTOP)
     collect = ["--config", "run.json", "--role", "collect", "--set", "collect.steps_per_epoch=100000000"]
-    collector = seqrl_process(tmp_path, *collect)
-    run = tmp_path / "run"
-    wait_for(lambda: (run / "collectors/0000/shard.json").exists(), "data", processes=(learner, collector))
-    wait_for(lambda: Store(run / "replay").num_transitions > 300, "data", processes=(learner, collector))
-    collector.kill()
-    collector.wait(60)
+    for k in (1, 2):
+        collector = seqrl_process(tmp_path, *collect)
+        slot = run / f"collectors/{k - 1:04d}/shard.json"
+        wait_for(lambda slot=slot: slot.exists(), "a shard", processes=[collector])
+        wait_for(lambda k=k: Store(run / "replay").num_transitions > 200 * k, "data", processes=[collector])
+        collector.kill()
+        collector.wait(60)
     stored = Store(run / "replay").num_transitions
-    second = seqrl_process(tmp_path, *collect)
-    second_steps = lambda: Store(run / "replay").num_transitions - stored  # noqa: E731
-    wait_for(lambda: second_steps() > 500, "the second", processes=(learner, second))
-    second.kill()
+    learner.send_signal(signal.SIGCONT)
     assert learner.wait(120) == 0, learner.stderr.read()
     assert reported_progress(run) == []
-    assert rows(tmp_path)[-1]["progress/env_steps"] == Store(run / "replay").num_transitions
+    assert rows(tmp_path)[-1]["progress/env_steps"] == Store(run / "replay").num_transitions == stored
 
 
 def test_a_collector_needs_a_learner_and_its_policy(tmp_path):

@@ -140,7 +140,9 @@ class EnvSection(Section):
     max_restarts: NonNegativeInt = Field(
         10, description="Failures of environments that are borne, each by making it anew; then the run stops."
     )
-    timeout_s: PositiveFloat = Field(300.0, description="Longest time of one step of 'async', in seconds.")
+    timeout_s: PositiveFloat = Field(
+        300.0, description="Longest time of one step of 'async', in seconds; 'sync' then says which environment hangs."
+    )
 
 
 class SourceSection(Section):

@@ -2,7 +2,9 @@
 
 import functools
 import os
+import re
 import signal
+import threading
 import time
 
 import gymnasium as gym
@@ -152,6 +154,40 @@ def test_without_restarts_the_error_comes_through(tmp_path):
 def test_no_restart_at_all_is_an_error_with_environment_and_step(tmp_path):
     with pytest.raises(EnvError, match=r"\(row 1\) failed at step 2 of its episode: RuntimeError: planted"):
         run(build(tmp_path, "raise", restarts=0), 5)
+
+
+def watchdogs():
+    return [t for t in threading.enumerate() if t.name == "seqrl-watchdog"]
+
+
+@pytest.mark.parametrize("what", ["hang", "raise"])
+def test_a_sync_environment_that_hangs_is_named_while_it_does(tmp_path, monkeypatch, caplog, what):
+    sleep, said, before = time.sleep, [], len(watchdogs())
+    monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(1.2), said.extend(caplog.messages)))
+    env = build(tmp_path, what, timeout_s=0.4)
+    assert len(watchdogs()) == before + 1
+    run(env, 8)
+    env.close()
+    if what == "raise":
+        sleep(0.6)
+        assert caplog.messages == []
+    else:
+        assert len(said) == len(caplog.messages) == 1
+        assert re.match(r"environment '\w+' \(row 1\) hangs: it has not returned since \d\d:\d\d:\d\d, ", said[0])
+        assert "env.vectorization=async" in said[0]
+    wait_until(lambda: len(watchdogs()) == before, sleep)
+    abandoned = build(tmp_path, "", timeout_s=0.1)
+    assert len(watchdogs()) == before + 1
+    del abandoned
+    wait_until(lambda: len(watchdogs()) == before, sleep)
+
+
+def wait_until(condition, sleep):
+    for _ in range(500):
+        if condition():
+            return
+        sleep(0.02)
+    raise AssertionError("waited in vain")
 
 
 def test_closing_after_a_death_neither_hangs_nor_hides_the_error(tmp_path):

@@ -1,9 +1,11 @@
 import json
 
 import pytest
+from gymnasium import spaces
 
+from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.training.progress import Progress
-from seqrl.training.weights import reported_progress
+from seqrl.training.weights import collected_progress
 
 GOOD = {"env_steps": {"a": 5}, "env_steps_per_env": 5, "episodes": 1, "faults": 0, "weights": 1, "time": 0.0}
 DAMAGED = ["[1]", "{", "null", *(json.dumps(GOOD | c) for c in ({"env_steps": [1]}, {"env_steps": {"a": "x"}}))]
@@ -15,7 +17,9 @@ def test_a_damaged_report_of_a_collector_is_left_out_and_takes_nothing_away(tmp_
         (tmp_path / "collectors" / name).mkdir(parents=True)
         (tmp_path / "collectors" / name / "progress.json").write_text(json.dumps(GOOD))
     progress = Progress()
+    with StoreWriter(tmp_path / "replay", StoreInfo(spaces.Box(0, 1, (1,)), spaces.Discrete(2)), "fifo"):
+        replay = Store(tmp_path / "replay")
     for content in (json.dumps(GOOD), text, json.dumps(GOOD | {"env_steps": {"a": 7}, "episodes": 2})):
         (tmp_path / "collectors" / "0001" / "progress.json").write_text(content)
-        progress.take_reports(reported_progress(tmp_path))
+        progress.take_reports(collected_progress(tmp_path, replay))
     assert (dict(progress.env_steps), progress.num_episodes, progress.num_faults) == ({"a": 12}, 3, 0)
