@@ -148,7 +148,7 @@ def collect_until_finished(
     metrics_logger = JsonlLogger(slot.path / "metrics.jsonl", None)
     logger.info("collector %d of %s", slot.number, folder)
     version, epoch = -1, 0
-    if before := [r["env_steps_per_env"] for r in reported_progress(folder)]:
+    if before := [r.get("env_steps_per_env", 0) for r in reported_progress(folder)]:
         collector.exploration.num_steps[:] = int(sum(before) / len(before))  # go on where the others are
     try:
         while not run.is_finished:
