@@ -34,6 +34,7 @@ class Ending:
         self.signal: int | None = None
         self.is_forced = False
         self._asked: str | None = None
+        self._is_at_once = False
         self._came, self._pid = 0.0, 0
         self._is_alone = self._is_main = True
 
@@ -76,6 +77,21 @@ class Ending:
         return lambda *_: self.check() if processes.is_alone else None
 
     @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """End the block at once when a signal comes, or has come: everything is saved.
+
+        Raises:
+            RunInterrupted: In that case.
+        """
+        self._is_at_once = True
+        try:
+            self.check()
+            yield
+            self.check()
+        finally:
+            self._is_at_once = False
+
+    @contextlib.contextmanager
     def handling_signals(self, processes: Processes) -> Iterator[None]:
         """Take SIGTERM, Ctrl-C and SIGHUP (a closed terminal) as a wish, instead of dying, inside the block.
 
@@ -104,6 +120,9 @@ class Ending:
             signal.raise_signal(number)
             return
         now = time.monotonic()
+        if self._is_at_once:
+            self.signal = number
+            raise RunInterrupted(number)
         if self.signal is None:
             self.signal, self._came = number, now
             if self._is_main:

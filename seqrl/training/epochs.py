@@ -88,16 +88,25 @@ class Epochs:
         Raises:
             RunInterrupted: After a signal.
         """
-        is_alone, ending = self._parts.processes.is_alone, self._ending
         try:
             self._callbacks.on_start()
+            self._run_saved()
+            if self._parts.processes.is_main:
+                if self._parts.role != "collect":
+                    self._report()
+                self._run_log.repeat_warnings()
+        finally:
+            self._callbacks.on_end()
+
+    def _run_saved(self) -> None:
+        """Learn or collect; after a signal, save."""
+        is_alone, ending = self._parts.processes.is_alone, self._ending
+        try:
             if self._parts.role == "collect":
                 warn, interact = self._run_log.warn, self._hooks.interact
                 collect_until_finished(self._config, self._parts, self._progress, ending, interact, warn)
             else:
                 self._learn()
-            if self._parts.processes.is_main:
-                self._run_log.repeat_warnings()
         except KeyboardInterrupt as error:
             # An environment's process may have got Ctrl-C as well, and its vector raises that here.
             is_echo = is_alone and not ending.is_forced
@@ -105,8 +114,6 @@ class Epochs:
                 raise
             save_at_signal(self._checkpoints, ending.signal)
             raise RunInterrupted(ending.signal) from None
-        finally:
-            self._callbacks.on_end()
 
     def _learn(self) -> None:
         config, parts, progress, ending = self._config, self._parts, self._progress, self._ending
@@ -130,21 +137,28 @@ class Epochs:
             self._run_log.warn("nothing was learned: the replay never had enough, or train.start_epoch was not reached")
         self._tell_what_was_dropped()
         self._checkpoints.check_saved()
-        self._report()
         if self._publisher is not None:
             self._publisher.finish()
 
     def _report(self) -> None:
-        if not self._parts.processes.is_main:
-            return
-        if text := fall_from_best(read_metrics(self._parts.folder.metrics), self._config.experiment.save.best):
+        """Write the report of a run that is complete; a signal ends that at once."""
+        section, folder = self._config.experiment.report, self._parts.folder
+        if text := fall_from_best(read_metrics(folder.metrics), self._config.experiment.save.best):
             self._run_log.warn(text)
-        if self._config.experiment.report.enabled:
-            logger.info("writing the report, with %d episodes", self._config.experiment.report.animation_episodes)
-            file, animation = write_run_report(self._config, self._parts, self._progress, self._run_log)
-            if animation is not None:
-                self._hooks.log_video(animation)
-            logger.info("report: %s", file)
+        if not section.enabled:
+            return
+        missing = "; the report is not written, --resume writes it"
+        try:
+            with self._ending.at_once():
+                logger.info("writing the report, with %d episodes", section.animation_episodes)
+                file, animation = write_run_report(self._config, self._parts, self._progress, self._run_log)
+                missing = ""
+                if animation is not None:
+                    self._hooks.log_video(animation)
+                logger.info("report: %s", file)
+        except RunInterrupted as interrupt:
+            logger.warning("%s: training is complete and saved in %s%s", interrupt, folder.last, missing)
+            raise
 
     def _tell_what_was_dropped(self) -> None:
         num_dropped, num_taken = self._progress.num_dropped, self._parts.num_steps

@@ -1,5 +1,6 @@
 """Runs that are interrupted or stopped: what was reached is saved, and going on equals never having stopped."""
 
+import functools
 import json
 import os
 import signal
@@ -170,6 +171,38 @@ def test_an_evaluation_does_not_hold_up_the_end(whole, tmp_path):
     assert (tmp_path / "run/checkpoints/last").read_text().strip() == "epoch_000001_unevaluated"
     run(offline(tmp_path), resume=True)
     assert result(tmp_path) == whole
+
+
+@pytest.mark.parametrize("moment", ["save", "episode", "video"])
+def test_a_signal_while_the_report_is_written_ends_at_once(moment, tmp_path, monkeypatch, caplog):
+    """Not only at the next step of an environment: what takes long may be a file, too."""
+    import seqrl.training.rendering as rendering
+    import seqrl.training.run_report as run_report
+
+    def signalling(name, *_, **__):
+        reached.append(name)
+        if moment == name:
+            signal.raise_signal(signal.SIGTERM)
+
+    reached, record = [], rendering.record_episodes
+    monkeypatch.setattr(rendering, "record_episodes", lambda *a, **k: (signalling("episode"), record(*a, **k))[1])
+    monkeypatch.setattr(run_report, "write_report", lambda file, _: (file.write_text("drawn"), signalling("page")))
+    monkeypatch.setattr("seqrl.training.experiment.log_video", functools.partial(signalling, "video"))
+    config = offline(tmp_path, train={**OFFLINE["train"], "num_epochs": 1}, experiment={"report": {}})
+    config.experiment.report.animation_episodes = 1
+    with pytest.raises(RunInterrupted) as caught:
+        run(config, callbacks=[Send(moment, 1, signal.SIGTERM)])
+    assert caught.value.exit_code == 128 + signal.SIGTERM
+    assert reached == {"save": [], "episode": ["episode"], "video": ["episode", "page", "video"]}[moment]
+    assert "SIGTERM: training is complete and saved in" in caplog.text
+    assert "epoch_000001" in caplog.text.rpartition("complete and saved in")[2]
+    is_written = (tmp_path / "run/report.html").exists()
+    assert is_written == (moment == "video")
+    assert is_written != ("the report is not written, --resume writes it" in caplog.text)
+    assert not list((tmp_path / "run").rglob(".*"))
+    moment = None
+    run(config, resume=True)
+    assert (tmp_path / "run/report.html").exists()
 
 
 def test_before_the_first_step_there_is_nothing_to_save(whole, tmp_path, caplog):
