@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TEST_WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
-.PHONY: demo test test-slow test-all check docs docs-check format clean
+.PHONY: demo test test-slow test-all fuzz check docs docs-check format clean
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -28,6 +28,12 @@ test-slow: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST)
+
+# Damages files for an hour, and reads them; `make fuzz SECONDS=60 FIRST=5000` for a minute, and other damages.
+SECONDS ?= 3600
+FIRST ?= 0
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --first $(FIRST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

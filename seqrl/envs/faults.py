@@ -6,6 +6,7 @@ import contextlib
 import copy
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -137,11 +138,12 @@ class WorkerMaker:
     """A picklable callable that makes an environment in a worker process, which Ctrl-C leaves to the main process."""
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
-        self._make = make
+        self._make, self._main = make, os.getpid()
 
     def __call__(self) -> gym.Env[Any, Any]:
-        """Make it."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Make it; gymnasium makes one in the main process as well, to look at its spaces."""
+        if os.getpid() != self._main:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _UninterruptedEnv(self._make())
 
 

@@ -307,5 +307,6 @@ def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_pa
         run(env, 5)
         assert env.num_faults == 1
         assert "step raised KeyboardInterrupt()" in env.last_fault
+        assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     finally:
         env.close()
