@@ -8,7 +8,17 @@ STAMP := $(VENV)/.installed
 TEST_WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_FLAGS)
 
-.PHONY: demo test test-slow test-all fuzz check docs docs-check format clean
+# Tests of suites with their packages, in an environment of their own that sees the packages of $(VENV):
+# make test-suites SUITES="mujoco atari"
+SUITES ?= minigrid popgym
+SUITES_VENV := build/suites
+SUITE_TESTS := tests/unit/envs/test_suites.py tests/unit/envs/test_other_suites.py tests/unit/envs/builtin/test_half_cheetah.py \
+	$(foreach name,03_popgym_suite 07_metaworld 08_atari 10_babyai 12_half_cheetah_vel,'tests/regression/test_examples.py::test_it_trains[$(name).py]')
+EMPTY :=
+COMMA := ,
+SITE := import sysconfig; print(sysconfig.get_paths()['purelib'])
+
+.PHONY: demo test test-slow test-all test-suites fuzz check docs docs-check format clean
 
 $(STAMP): setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +44,12 @@ SECONDS ?= 3600
 FIRST ?= 0
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --first $(FIRST)
+
+test-suites: $(STAMP)
+	test -x $(SUITES_VENV)/bin/python || $(BIN)/python -m venv $(SUITES_VENV)
+	$(BIN)/python -c "$(SITE)" > "$$($(SUITES_VENV)/bin/python -c "$(SITE)")/shared.pth"
+	$(SUITES_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(subst $(EMPTY) ,$(COMMA),$(SUITES))]"
+	OMP_NUM_THREADS=1 $(SUITES_VENV)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_FLAGS) $(SUITE_TESTS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -22,6 +22,8 @@ EXTRAS = {
     "crafter": ["crafter>=1.8.3"],
     "envpool": ["envpool>=1.2.5"],
     "robosuite": ["robosuite>=1.5.2", "mujoco>=3.2,<3.4"],
+    "gymnax": ["gymnax>=1.0.1", "pygame-ce>=2.5"],
+    "xland": ["xminigrid>=0.9.3"],
     "retro": ["stable-retro>=1.0.1", "opencv-python>=4.9"],
     "flash": ["flash-attn>=2.6"],
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],

@@ -1,8 +1,7 @@
 """Draws the pictures of ``docs/environments``: a few frames of one seeded episode each, side by side, run by hand.
 
 ``python benchmarks/environment_pictures.py [NAME ...]``; the half-cheetah needs MuJoCo and, without a screen,
-``MUJOCO_GL=egl``, as does Meta-World. Atari needs ale-py, Crafter crafter, PushT gym-pusht; without them a picture
-stays as it is.
+``MUJOCO_GL=egl``, as does Meta-World. Other suites need their packages, without which a picture stays as it is.
 """
 
 from __future__ import annotations
@@ -57,6 +56,8 @@ PACKAGES = {
     "ALE/": "ale_py",
     "Crafter": "crafter",
     "Meta-World/": "metaworld",
+    "gymnax/": "gymnax",
+    "XLand": "xminigrid",
 }
 """Part of an id -> the package without which its picture stays as it is."""
 
@@ -74,6 +75,8 @@ PICTURES = {
     "crafter": Picture("Crafter-v1", (0, 60, 120), {}, 3, random_play),
     "atari": Picture("ALE/Breakout-v5", (5, 60, 120, -1)),
     "metaworld": Picture("Meta-World/push-v3", (0, 40, 80), {}, 1),
+    "gymnax": Picture("gymnax/Breakout-MinAtar", (0, 2, 5), {}, 1, random_play),
+    "xland": Picture("XLand-MiniGrid-R4-13x13", (0, 40, 80), {}, 1, random_play),
     "pusht": Picture("gym_pusht/PushT-v0", (0, 20, 40, -1), {}, 3),
     "meta_frozen_lake": Picture("seqrl/MetaFrozenLake-v0", (0, 4, 14, -1), {"size": 5, "hole_chance": 0.3}, 3),
     "dark_key_door": Picture("seqrl/DarkKeyDoor-v0", (0, 1, 2, 4), {"size": 5}, 1),

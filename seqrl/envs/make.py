@@ -112,7 +112,7 @@ def make_vector_env(
             return cast("VectorEnv[Any, Any, Any]", make(env_id, num_envs, **dict(kwargs or {})))
         return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **dict(kwargs or {}))
     except Exception as error:  # as above
-        hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
+        hint = did_you_mean(env_id, gym.registry) if make is None and env_id not in gym.registry else ""
         raise EnvError(
             f"environment {env_id!r} cannot be made as a native vector: {told(error)}{hint}; "
             "env.vectorization 'sync' or 'async' works with any environment"

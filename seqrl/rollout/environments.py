@@ -14,6 +14,7 @@ from seqrl.configs.sections.run import EnvSection
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.plugins import names_foreign_module
 from seqrl.envs.make import MakeEnv, MakeVectorEnv, env_maker, make_batched_env, make_vector_env
+from seqrl.envs.mixture import MIXTURE_ID
 from seqrl.envs.vector import BatchedEnv
 
 Makers = MakeEnv | MakeVectorEnv | Sequence[MakeEnv]
@@ -45,10 +46,17 @@ def tasks(
         missing = [i for i, t in enumerate(section.tasks) if not (t.id or section.id)]
         if missing:
             raise EnvError(f"env.tasks.{missing[0]}.id: is required, as env.id is null")
-        return [Task(str(t.id or section.id), {**section.kwargs, **t.kwargs, **extra}) for t in section.tasks]
+        found = [Task(str(t.id or section.id), {**section.kwargs, **t.kwargs, **extra}) for t in section.tasks]
+        return found if section.common_space == "off" else [_mixture(found, section.common_space == "with_task")]
     if section.id:
         return [Task(section.id, {**section.kwargs, **extra})]
     return [Task(data_id, {**data_kwargs, **section.kwargs, **extra})] if data_id else []
+
+
+def _mixture(found: Sequence[Task], observe_task: bool) -> Task:
+    """Return tasks as the one environment that plays all of them."""
+    listed = [{"id": task.env_id, "kwargs": task.kwargs} for task in found]
+    return Task(MIXTURE_ID, {"tasks": listed, "observe_task": observe_task})
 
 
 def single_makers(

@@ -168,7 +168,12 @@ def _agreed(
     for name, (observation_space, action_space) in found:
         entries.append(obs_specs(observation_space))
         if info is not None:
-            info = agreed_spaces(info, observation_space, action_space, name)
+            try:
+                info = agreed_spaces(info, observation_space, action_space, name)
+            except EnvError as error:
+                first = train_tasks[0].env_id if len(train_tasks) > 1 else name
+                hint = f" (of {first!r}); env.common_space=on joins tasks of different spaces" if first != name else ""
+                raise EnvError(f"{error}{hint}") from error
             continue
         ActionCodec(action_space)  # raises where it is not supported
         info = StoreInfo(

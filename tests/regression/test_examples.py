@@ -45,6 +45,7 @@ ONLINE = {
         "--env seqrl/Bandit-v0 --memory gru --window 8 --set env.kwargs.horizon=10",
         {"env.id": "seqrl/Bandit-v0", "observation.use_prev_reward": True, "env.kwargs.horizon": 10},
     ),
+    "02_gymnax.py": ("--num-bits 2 --window 8", {"env.kwargs.num_bits": 2, "env.vectorization": "native"}),
     "03_popgym_suite.py": (
         "--window 8 --memory feedforward --gamma 0.9 --set collect.steps_per_epoch=60",
         {"algo.gamma": 0.9, "algo.sequence_encoder.type": "feedforward"},
@@ -56,6 +57,24 @@ ONLINE = {
     "05_dark_key_door.py": (
         "--size 2 --horizon 12 --attempt-steps 6 --light --shuffled-actions",
         {"env.kwargs.attempt_steps": 6, "env.kwargs.is_light": True, "train.window_steps": 12},
+    ),
+    "07_metaworld.py": (
+        "--attempts 2 --attempt-steps 8 --window 16 --set env.vectorization=sync",
+        {"env.kwargs.env_kwargs.env_name": "reach-v3", "env.kwargs.attempts": 2, "env.kwargs.attempt_steps": 8},
+    ),
+    "08_atari.py": (
+        "--games Pong --core drq --window 8 --memory feedforward --set env.vectorization=sync "
+        "--set collect.trajectory_steps=10 --set experiment.evaluation.max_steps=10",
+        {"env.tasks.0.id": "ALE/Pong-v5", "observation.timestep_encoder.core.type": "drq"},
+    ),
+    "10_babyai.py": (
+        "--tasks GoToObj OpenDoor --window 8 --set collect.trajectory_steps=10 "
+        "--set experiment.evaluation.max_steps=20",
+        {"env.tasks.1.id": "BabyAI-OpenDoor-v0", "observation.timestep_encoder.modalities.mission.type": "tokens"},
+    ),
+    "11_xland_minigrid.py": (
+        "--attempts 2 --attempt-steps 6 --window 12 --set env.kwargs.height=5 --set env.kwargs.width=5",
+        {"env.kwargs.max_episode_steps": 12, "env.eval_kwargs.split": "test"},
     ),
     "12_half_cheetah_vel.py": ("--episode-steps 10 --max-velocity 1.5", {"env.kwargs.max_velocity": 1.5}),
     "13_mazerunner_relabeling.py": (
@@ -72,7 +91,7 @@ ONLINE = {
     ),
 }  # fmt: skip
 """File -> tiny arguments, and what they have to come to in the run file. What is in BRIEF is added before them."""
-BY_HAND = {"simple_config.py", "simple_train_loop.py"}
+BY_HAND = {"simple_config.py", "simple_obs_nets.py", "simple_train_loop.py"}
 PLUGINS = {
     "corridor_exploration_plugin.py": "its own example, 04_tmaze.py",
     "flat_hdf5_plugin.py": "test_format_plugins.py",
@@ -84,7 +103,17 @@ PLUGINS = {
     "touch_modality_plugin.py": "test_modality_plugin.py",
 }
 """Plug-in -> what runs it."""
-NEEDS = {"03_popgym_suite.py": "popgym", "12_half_cheetah_vel.py": "mujoco"}
+NEEDS = {
+    "02_gymnax.py": "gymnax",
+    "03_popgym_suite.py": "popgym",
+    "07_metaworld.py": "metaworld",
+    "08_atari.py": "ale_py",
+    "10_babyai.py": "minigrid",
+    "11_xland_minigrid.py": "xminigrid",
+    "12_half_cheetah_vel.py": "mujoco",
+}
+EXTRAS = {"ale_py": "atari", "xminigrid": "xland"}
+"""Package -> the extra that brings it, where that is called otherwise."""
 FIGURES = {
     "00_meta_frozen_lake.py": "lake.json",
     "01_basic_gym.py": "cartpole.json",
@@ -186,15 +215,15 @@ def test_a_run_that_exists_is_kept(tmp_path, capsys):
     assert re.search(r"error: the run folder runs/r exists; .*--overwrite", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(("name", "extra"), sorted(NEEDS.items()))
+@pytest.mark.parametrize(("name", "extra"), sorted((n, EXTRAS.get(p, p)) for n, p in NEEDS.items()))
 def test_a_missing_package_is_named_with_its_extra(name, extra, monkeypatch, capsys):
     make = gym.make
 
     def missing(what, *args, **options):
         if what == "HalfCheetah-v5":
             raise gym.error.DependencyNotInstalled("MuJoCo is not installed")
-        if what == "seqrl.envs.suites.popgym":
-            raise ModuleNotFoundError("No module named 'popgym'", name="popgym")
+        if what.startswith("seqrl.envs.suites."):
+            raise ModuleNotFoundError(f"No module named {extra!r}", name=extra)
         return make(what, *args, **options)
 
     monkeypatch.setattr("seqrl.envs.suites.import_module", missing)
@@ -230,6 +259,14 @@ def test_the_config_goes_there_and_back(tmp_path, capsys):
     capsys.readouterr()
     assert load("simple_config.py").main(["--set", "train.sed=7"]) == 2
     assert "unknown key" in capsys.readouterr().err
+
+
+def test_nets_by_hand_read_observations(capsys):
+    assert load("simple_obs_nets.py").main(["--core", "drq", "--size", "36", "--set", "d_output=24"]) == 0
+    text = capsys.readouterr().out
+    assert "embeddings: (2, 5, 24)" in text
+    assert "in training: False" in text
+    assert "in evaluation: True" in text
 
 
 def test_the_loop_by_hand_learns(tmp_path, capsys):

@@ -131,6 +131,9 @@ class EnvSection(Section):
         None, description="Log eval/score_mean, 0 at random play's return and 100 at an expert's; null logs none."
     )
     tasks: list[TaskSection] = Field([], description="Several environments of the same spaces; rows take them in turn.")
+    common_space: Literal["off", "on", "with_task"] = Field(
+        "off", description="Join tasks of different spaces: padded vectors, masked actions; with_task observes which."
+    )
     vectorization: Literal["sync", "async", "native"] = Field(
         "sync", description="One process, one process per environment, or the environment's own vector."
     )

@@ -25,6 +25,9 @@ _ENTRY_POINTS = {
     "seqrl/TMazePixels-v0": "seqrl.envs.builtin.tmaze_pixels:TMazePixels",
 }
 
+_OF_OTHERS = {"seqrl/Mixture-v0": "seqrl.envs.mixture:Mixture"}
+"""Those that cannot be made without arguments."""
+
 _EXPERTS = {
     "gym_pusht/PushT-v0": "seqrl.envs.suites.pusht_expert:PushTExpert",
     "seqrl/Fork-v0": "seqrl.envs.builtin.fork:ForkDemonstrator",
@@ -55,7 +58,7 @@ def builtin_env_ids(*, only_installed: bool = False) -> list[str]:
 
 def register_builtin_envs() -> None:
     """Make ``gymnasium.make("seqrl/...")`` and their experts known; safe to call twice."""
-    for env_id, entry_point in _ENTRY_POINTS.items():
+    for env_id, entry_point in (_ENTRY_POINTS | _OF_OTHERS).items():
         if env_id not in registry:
             register(id=env_id, entry_point=entry_point)
     for env_id, expert in _EXPERTS.items():

@@ -53,17 +53,19 @@ _BUILT_IN = {
     "dm_control": (("dm_control/",), "dm_control", "dm_control", "dm_control/walker-walk-v0"),
     "envpool": (("envpool/",), "envpool", "envpool", "envpool/CartPole-v1"),
     "gym_pusht": (("gym_pusht/",), "pusht", "pusht", "gym_pusht/PushT-v0"),
+    "gymnax": (("gymnax/",), "gymnax", "gymnax", "gymnax/CartPole-v1"),
     "gymnasium_robotics": (_ROBOTICS, "robotics", "robotics", "FetchReach-v4"),
     "metaworld": (("Meta-World/",), "metaworld", "metaworld", "Meta-World/reach-v3"),
     "minigrid": (("MiniGrid-", "BabyAI-"), "minigrid", "minigrid", "MiniGrid-MemoryS7-v0"),
     "mo_gymnasium": (_MULTI_OBJECTIVE, "mo_gymnasium", "mo-gymnasium", "mo-mountaincar-v0"),
     "popgym": (("popgym-",), "popgym", "popgym", "popgym-RepeatFirstEasy-v0"),
+    "xminigrid": (("XLand-MiniGrid-", "XLand/"), "xminigrid", "xland", "XLand-MiniGrid-R1-9x9"),
     "stable_retro": (("retro/",), "retro", "retro", "retro/Airstriker-Genesis-v0"),
     "robosuite": (("robosuite/",), "robosuite", "robosuite", "robosuite/Lift"),
 }
 """Name -> prefixes, module here, extra that brings the package, an id."""
 
-_VECTORS = ("envpool",)
+_VECTORS = ("envpool", "gymnax", "xminigrid")
 
 for _name, (_prefixes, _module, _extra, _example) in _BUILT_IN.items():
     _vector = f"{_HERE}.{_module}:make_vector" if _name in _VECTORS else ""
