@@ -15,6 +15,7 @@ from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, DataError, EnvError
 from seqrl.core.rotations import RotationBox
 from seqrl.data.ingest import open_store
+from seqrl.rollout.selection import actions_along
 from seqrl.scripts import collect_dataset
 from seqrl.training.experiment import Experiment
 
@@ -104,6 +105,10 @@ def test_the_environment_is_told_what_the_demonstrations_told_it(tmp_path, capsy
         RolloutPolicy(policy.algo, action_space=Arm(6).action_space)
     with pytest.raises(ConfigError, match="rotations"):
         export_onnx(policy.algo, tmp_path / "policy.onnx", policy.observation_space, policy.action_space)
+
+    data = open_store(str(tmp_path / "arm.hdf5"), {"action_keys": KEYS})  # does not say that there are rotations
+    proposed = actions_along(policy.algo, data, num_draws=1, deterministic=True, seed=0)
+    assert proposed.shape == (8 * (STEPS + 1), 1, 10)
 
     recorded = tmp_path / "own.hdf5"
     options = ["--agent", str(checkpoint.path), "--episodes", "2", "--output", str(recorded)]
