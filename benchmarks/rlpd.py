@@ -68,7 +68,7 @@ def rows_of_table() -> list[dict[str, str]]:
         for i in range(1, found.shape[1]):
             values = found[:, i, 1]
             one = mean_interval(values)
-            ends = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
+            ends = "" if one.low is None else f" [{max(one.low, 0.0):.2f}, {min(one.high, 1.0):.2f}]"  # of a share
             cells[f"{found[0, i, 0]:,.0f} steps"] = f"**{one.value:.2f}**{ends} " + " ".join(f"{v:.2f}" for v in values)
         rows.append(cells)
     return rows
