@@ -38,8 +38,15 @@ class CheckpointCard:
 
 
 def write_pointer(path: Path, name: str) -> None:
-    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it."""
-    write_atomic(path, name + "\n")
+    """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it.
+
+    Raises:
+        CheckpointError: If a folder is in the way.
+    """
+    try:
+        write_atomic(path, name + "\n")
+    except IsADirectoryError as error:
+        raise CheckpointError(f"{path} should be a file that names a checkpoint, but is a folder; delete it") from error
 
 
 def find_checkpoint(path: str | Path) -> Path:
