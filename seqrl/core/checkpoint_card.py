@@ -41,10 +41,12 @@ def write_pointer(path: Path, name: str) -> None:
     """Make ``path`` (for instance ``checkpoints/last``) stand for the checkpoint ``name`` beside it.
 
     Raises:
-        CheckpointError: If it cannot be written.
+        CheckpointError: If it cannot be written, or a folder is in the way.
     """
     try:
         write_atomic(path, name + "\n")
+    except IsADirectoryError as error:
+        raise CheckpointError(f"{path} should be a file that names a checkpoint, but is a folder; delete it") from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {space_left(path.parent, error)}") from error
 

@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,20 @@ MUST_FIT = (
     "collect.replay.max_",
 )
 """What a collector's config shares with its learner's."""
+
+
+@contextmanager
+def whole_folder() -> Iterator[None]:
+    """Say of a folder in the place of a file, or the other way round, that it is in the way.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        place = error.filename2 or error.filename
+        raise ConfigError(f"{place} is in the way ({error.strerror}): move it out of the run's folder") from error
 
 
 def default_name(config: BaseConfig, task: str | None) -> str:
@@ -180,7 +195,7 @@ class RunFolder:
     def last(self) -> Path | None:
         """The checkpoint that ``last`` names, if there is one; a CheckpointError if it is damaged."""
         pointer = self.checkpoints / "last"
-        return pointed_at(pointer) if pointer.is_file() else None
+        return pointed_at(pointer) if pointer.exists() else None
 
     def remove_unused(self, is_kept: Callable[[int], bool]) -> None:
         """Delete checkpoints that no pointer names, and what writers that were killed have left.

@@ -40,7 +40,7 @@ from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, chec
 from seqrl.training.parts import Parts, Role
 from seqrl.training.progress import Progress
 from seqrl.training.rendering import check_rendering
-from seqrl.training.run_folder import RunFolder, default_name, join_run
+from seqrl.training.run_folder import RunFolder, default_name, join_run, whole_folder
 from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
 from seqrl.training.weights import CollectorSlot
@@ -212,6 +212,7 @@ def run_path(config: BaseConfig, env_id: str | None) -> Path:
     return expanded(config.experiment.output_dir) / name
 
 
+@whole_folder()
 def open_folder(
     config: BaseConfig, parts: Parts, path: Path, *, resume: bool, overwrite: bool
 ) -> tuple[RunFolder, CollectorSlot | None]:
@@ -227,6 +228,7 @@ def open_folder(
     return RunFolder.at(path), None
 
 
+@whole_folder()
 def open_log(parts: Parts, run_log: RunLog) -> None:
     """Write what is said to the folder from now on, and let the other processes see it."""
     if parts.slot is not None:
@@ -238,6 +240,7 @@ def open_log(parts: Parts, run_log: RunLog) -> None:
     parts.processes.wait()
 
 
+@whole_folder()
 def open_loggers(config: BaseConfig, parts: Parts, progress: Progress) -> list[MetricsLogger]:
     """Return the loggers that the run file asks for; those of a resumed run go on where it stands."""
     step, epoch = (None, None) if progress.is_new else (parts.num_steps, progress.epoch)

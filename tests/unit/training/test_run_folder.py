@@ -8,7 +8,7 @@ import pytest
 from seqrl.configs import config_factory
 from seqrl.configs.differences import differences
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
-from seqrl.training.run_folder import RunFolder, default_name, last_checkpoint
+from seqrl.training.run_folder import RunFolder, default_name, last_checkpoint, whole_folder
 from seqrl.training.setup import run_path
 
 
@@ -302,6 +302,25 @@ def test_a_damaged_mark_of_the_last_checkpoint_is_an_error_that_names_those_that
         RunFolder(path, _config(), resume=True)
     assert (folder.checkpoints / "last").read_bytes() == content
     RunFolder(path, _config(), overwrite=True)
+
+
+def test_a_folder_in_the_place_of_a_mark_is_an_error(path):
+    folder = _started(path)
+    (folder.checkpoints / "best_success").mkdir()
+    with pytest.raises(CheckpointError, match="best_success should be a file"):
+        folder.point("best_success", folder.checkpoint(1))
+    (folder.checkpoints / "last").unlink()
+    (folder.checkpoints / "last").mkdir()
+    folder.release()
+    with pytest.raises(CheckpointError, match="last is not a checkpoint pointer"):
+        RunFolder(path, _config(), resume=True)
+
+
+def test_a_folder_in_the_place_of_another_file_is_an_error(path):
+    path.mkdir(parents=True)
+    (path / "checkpoints").write_text("a file")
+    with pytest.raises(ConfigError, match="checkpoints is in the way"), whole_folder():
+        RunFolder(path, _config())
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"\xff", b"[" * 10**5, b"{"])
