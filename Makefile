@@ -40,7 +40,7 @@ test-all: $(STAMP)
 	$(PYTEST)
 
 test-suites: $(STAMP)
-	test -x $(SUITES_VENV)/bin/python || $(BIN)/python -m venv $(SUITES_VENV)
+	$(BIN)/python -m venv --clear $(SUITES_VENV)
 	$(BIN)/python -c "$(SITE)" > "$$($(SUITES_VENV)/bin/python -c "$(SITE)")/shared.pth"
 	$(SUITES_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(subst $(EMPTY) ,$(COMMA),$(SUITES))]"
 	OMP_NUM_THREADS=1 $(SUITES_VENV)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_FLAGS) $(SUITE_TESTS)
