@@ -46,7 +46,7 @@ fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seconds $(SECONDS) --first $(FIRST)
 
 test-suites: $(STAMP)
-	test -x $(SUITES_VENV)/bin/python || $(BIN)/python -m venv $(SUITES_VENV)
+	$(BIN)/python -m venv --clear $(SUITES_VENV)
 	$(BIN)/python -c "$(SITE)" > "$$($(SUITES_VENV)/bin/python -c "$(SITE)")/shared.pth"
 	$(SUITES_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(subst $(EMPTY) ,$(COMMA),$(SUITES))]"
 	OMP_NUM_THREADS=1 $(SUITES_VENV)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_FLAGS) $(SUITE_TESTS)

@@ -54,10 +54,10 @@ class Echo(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return 0, {"action_mask": (np.array([1, 0]), np.array([1, 1, 0]))}
+        return 2, {"action_mask": (np.array([1, 0]), np.array([1, 1, 0]))}
 
     def step(self, action):
-        return 0, float(action[0] * 10 + action[1]), True, False, {"action_mask": (np.ones(2), np.ones(3))}
+        return 2, float(action[0] * 10 + action[1]), True, False, {"action_mask": (np.ones(2), np.ones(3))}
 
 
 def test_several_numbers_are_one_and_masked_ones_are_refused():
@@ -68,6 +68,7 @@ def test_several_numbers_are_one_and_masked_ones_are_refused():
         obs, info = env.reset()
         seen[info["env_name"]] = obs["action_mask"].tolist()
         if info["env_name"] == "mixture/Echo-v0":
+            assert obs["obs"].tolist()[:3] == [0, 0, 1]
             obs, reward, *_ = env.step(4)
             assert (obs["action_mask"].tolist(), reward) == ([1] * 6 + [0], 16.0)
             with pytest.raises(EnvError, match="action 6 is masked: the task takes MultiDiscrete"):
