@@ -52,7 +52,9 @@ class OnnxPolicy:
             self._is_first = self._is_first | rows
 
     def __call__(self, ob: Any, reward: Any = None, batched_ob: bool = False, action_mask: Any = None) -> Any:
-        """Return the environment's action for one more observation; an array of actions with ``batched_ob``.
+        """Return the environment's action for one more observation; with ``batched_ob`` an array of one per row.
+
+        Actions of a Dict or Tuple space are a dict or a tuple, of arrays with ``batched_ob``.
 
         Args:
             ob: As the environment gives it; with ``batched_ob``, one row per environment.
@@ -79,10 +81,15 @@ class OnnxPolicy:
             width = self._shape("action_mask")[-1]
             given["action_mask"] = np.ones((num_rows, width), bool)
             if mask is not None:
-                legal = np.asarray(mask, bool).reshape(num_rows, -1)
+                choices = sum(self.facts["factors"]) or width
+                legal = np.asarray(mask, bool)
+                if legal.size not in (num_rows * width, num_rows * choices):
+                    raise DataError(f"action_mask has shape {legal.shape}; give {choices} flags for each row")
+                legal = legal.reshape(num_rows, -1)
                 given["action_mask"][:, width - legal.shape[1] :] = legal  # values beside choices are always legal
-                choices = given["action_mask"][:, width - sum(self.facts["factors"]) :]
-                parts = np.split(choices, np.cumsum(self.facts["factors"])[:-1], axis=-1)
+                parts = np.split(
+                    given["action_mask"][:, width - choices :], np.cumsum(self.facts["factors"])[:-1], axis=-1
+                )
                 if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
                     raise DataError("an action mask leaves no legal action")
         given |= self._noise(num_rows)
@@ -196,7 +203,7 @@ def _taken(space: Mapping[str, Any], actions: np.ndarray) -> Any:
     if space["type"] not in ("Dict", "Tuple"):
         return _within(space, actions)
     parts = space["spaces"]
-    named = parts.items() if space["type"] == "Dict" else enumerate(parts)
+    named = sorted(parts.items()) if space["type"] == "Dict" else enumerate(parts)
     found, begin = {}, 0
     for key, sub in named:
         width = _num_numbers(sub)
@@ -230,4 +237,5 @@ def _within(space: Mapping[str, Any], actions: np.ndarray) -> np.ndarray:
     low, high = (np.array(space[k], dtype=np.float64).reshape(-1) for k in ("low", "high"))
     shape = space["shape"]
     low, high = (np.broadcast_to(bound, int(np.prod(shape))).reshape(shape) for bound in (low, high))
-    return np.clip(actions.astype(np.float64), low, high).astype(space["dtype"])
+    values = np.clip(actions.astype(np.float64), low, high)
+    return (np.rint(values) if np.issubdtype(np.dtype(space["dtype"]), np.integer) else values).astype(space["dtype"])

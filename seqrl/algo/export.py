@@ -152,11 +152,11 @@ class EnvironmentAction(nn.Module):
     def __init__(self, codec: ActionCodec) -> None:
         super().__init__()
         self.kind, self.factors, self.shape = codec.kind, codec.factors, codec.shape
-        self.takes_integers = codec.dtype.kind in "iu"
         self.parts = nn.ModuleList(EnvironmentAction(part) for part in codec.parts)
         self.width = codec.parts[0].dim if codec.parts else 0
         for name, value in codec.scaling().items():
             self.register_buffer(f"of_{name}", torch.from_numpy(value), persistent=False)
+        self.rounds = codec.kind == "continuous" and bool(self._of("is_whole").any())
 
     def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return both: ``(B, A)``, and ``(B, *shape)``, int64 for what is discrete; float32 with values beside it."""
@@ -174,9 +174,10 @@ class EnvironmentAction(nn.Module):
         limit, half, center = self._of("limit"), self._of("half"), self._of("center")
         clipped = torch.maximum(torch.minimum(actions, limit), -limit)
         scaled = clipped * half + center
-        if self.takes_integers:
-            scaled = scaled.round()
-            clipped = (scaled - center) / half
+        if self.rounds:
+            whole = self._of("is_whole")
+            scaled = torch.where(whole, scaled.round(), scaled)
+            clipped = torch.where(whole, (scaled - center) / half, clipped)
         scaled = torch.maximum(torch.minimum(scaled, self._of("high")), self._of("low"))
         return clipped, scaled.reshape(-1, *self.shape)
 

@@ -35,7 +35,7 @@ from seqrl.core.tensors import SeqBatch, SeqInputs
 MEMORY, ENCODER = "transformer", "mlp"
 """What an algorithm is checked with where a check does not vary it."""
 IMAGES_ALONE = ("cnn",)
-MASKABLE = ("discrete", "multi_binary", "multi_discrete")
+MASKABLE = ("discrete", "multi_binary", "multi_discrete", "hybrid")
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def illegal_actions_are_never_taken(case: AlgoCase) -> None:
     """Neither greedy nor sampled actions are outside the mask."""
     algo = case.build()
     algo.set_eval()
-    codec, rng = algo.codec, np.random.default_rng(0)
+    codec, rng = algo.codec.parts[1] if algo.codec.parts else algo.codec, np.random.default_rng(0)
     for deterministic in (False, True):
         policy = VectorPolicy(algo, 200, deterministic=deterministic)
         for _ in range(3):
@@ -301,6 +301,7 @@ def illegal_actions_are_never_taken(case: AlgoCase) -> None:
             for part in np.split(mask, np.cumsum(codec.factors)[:-1], axis=-1) if codec.factors else []:
                 part[np.arange(200), rng.integers(0, part.shape[-1], 200)] = True
             action = policy.act(case.obs(rng, 200), np.zeros(200, np.float32), action_mask=mask)
+            action = action[:, algo.codec.dim - codec.dim :]  # values are always legal
             illegal = (action.astype(bool) & ~mask).any(-1)
             how = "greedy" if deterministic else "sampled"
             expect(not illegal.any(), f"{illegal.sum()} of 200 {how} actions are illegal by inputs.action_mask")

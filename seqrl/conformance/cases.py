@@ -51,7 +51,7 @@ ACTION_SPACES: dict[str, spaces.Space[Any]] = {
     "multi_binary": spaces.MultiBinary(4),
     "box": spaces.Box(-2.0, 3.0, (2, 2)),
     "hybrid": spaces.Dict(
-        {"move": spaces.Box(-2.0, 3.0, (2,)), "tool": spaces.Discrete(3), "grip": spaces.MultiBinary(1)}
+        {"move": spaces.Box(-2.0, 3.0, (2,)), "hand": spaces.Discrete(3), "light": spaces.MultiBinary(1)}
     ),
 }
 ACTION_KINDS = {name: ActionCodec(space).action_kind for name, space in ACTION_SPACES.items()}

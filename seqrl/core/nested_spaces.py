@@ -15,9 +15,9 @@ SUPPORTED = "supported are Discrete, MultiDiscrete, MultiBinary, Box, and Dict a
 
 
 def children(space: spaces.Space[Any]) -> list[tuple[Any, spaces.Space[Any]]] | None:
-    """Return key -> space of a composite space, else None."""
+    """Return key -> space of a composite space, else None; parts of a Dict by name, as JSON keeps no other order."""
     if isinstance(space, spaces.Dict):
-        return list(space.spaces.items())
+        return sorted(space.spaces.items(), key=lambda part: str(part[0]))
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
 
 
@@ -50,7 +50,8 @@ def action_names(space: spaces.Space[Any]) -> list[str]:
 def flat_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
     """Return the space of :func:`flat_actions`: Box, MultiDiscrete or MultiBinary; a space without parts as it is.
 
-    A space of choices and Box is a Tuple of MultiDiscrete and Box, whose numbers :func:`choice_columns` tells apart.
+    A space of choices and Boxes is a Tuple of a MultiDiscrete and a Tuple of the Boxes, whose numbers
+    :func:`choice_columns` tells apart.
 
     Raises:
         EnvError: If a part is of another kind, or there is none.
@@ -67,13 +68,19 @@ def flat_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return spaces.MultiBinary(sum(_width(part) for part in parts))
     if not boxes:
         return _joined_choices(choices)
-    return _joined_boxes(boxes) if not choices else spaces.Tuple((_joined_choices(choices), _joined_boxes(boxes)))
+    return spaces.Tuple((_joined_choices(choices), spaces.Tuple(boxes))) if choices else _joined_boxes(boxes)
 
 
 def choice_columns(space: spaces.Space[Any]) -> np.ndarray:
     """Return which numbers of :func:`flat_actions` are choices rather than values of a Box, ``(N,)`` bool."""
     parts = [leaf for _, leaf in leaves(space, "action")]
     return np.concatenate([np.full(_width(part), isinstance(part, CHOICES)) for part in parts])
+
+
+def whole_columns(space: spaces.Space[Any]) -> np.ndarray:
+    """Return which numbers of the Boxes of a space are integers, ``(N,)`` bool."""
+    boxes = [leaf for _, leaf in leaves(space, "action")]
+    return np.concatenate([np.full(_width(box), np.issubdtype(box.dtype, np.integer)) for box in boxes])
 
 
 def flat_actions(space: spaces.Space[Any], actions: Any, *lead: int) -> np.ndarray:
@@ -107,7 +114,7 @@ def nested_actions(space: spaces.Space[Any], flat: np.ndarray) -> Any:
         shaped = whole.reshape((*flat.shape[:-1], *(space.shape or ()))).astype(space.dtype)
         return shaped[()] if isinstance(space, spaces.Discrete) else shaped  # a number where it is a single one
     widths = [sum(_width(leaf) for _, leaf in leaves(sub, "")) for _, sub in parts]
-    split = np.split(flat, np.cumsum(widths)[:-1], axis=-1)
+    split = np.split(flat, np.cumsum(widths)[:-1], axis=-1) if parts else []
     values = [nested_actions(sub, columns) for (_, sub), columns in zip(parts, split, strict=True)]
     return tuple(values) if isinstance(space, spaces.Tuple) else dict(zip([k for k, _ in parts], values, strict=True))
 

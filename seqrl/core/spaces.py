@@ -20,6 +20,7 @@ from seqrl.core.nested_spaces import (
     joined,
     leaves,
     nested_actions,
+    whole_columns,
 )
 from seqrl.core.rotations import RotationBox
 from seqrl.core.text import TEXT_BYTES
@@ -246,6 +247,8 @@ class ActionCodec:
         low, high = np.where(has_both, low, -1.0), np.where(has_both, high, 1.0)  # scales by one
         self._center, self._half = (high + low) / 2, np.maximum((high - low) / 2, 1e-12)
         self._limit = np.where(has_both, 1.0, np.inf)
+        self._is_whole = whole_columns(self.space)
+        self._rounds = bool(self._is_whole.any())
 
     def _init_parts(self, choices: spaces.Space[Any], values: spaces.Space[Any]) -> None:
         self.kind = "hybrid"
@@ -326,8 +329,8 @@ class ActionCodec:
             return flat
         if self.kind == "continuous":
             scaled = np.clip(actions, -self._limit, self._limit) * self._half + self._center
-            if np.issubdtype(self.dtype, np.integer):
-                scaled = np.rint(scaled)
+            if self._rounds:
+                scaled = np.where(self._is_whole, np.rint(scaled), scaled)
             values: np.ndarray = np.clip(scaled, self._low, self._high)
             return values.astype(self.dtype).reshape(shape)
         if self.kind == "binary":
@@ -345,14 +348,14 @@ class ActionCodec:
         if self.kind != "continuous":
             return {"start": self._start}
         found = {"center": self._center, "half": self._half, "limit": self._limit, "low": self._low, "high": self._high}
-        return {name: value.astype(np.float32) for name, value in found.items()}
+        return {**{name: value.astype(np.float32) for name, value in found.items()}, "is_whole": self._is_whole}
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions as the environment executes them: clipped, and rounded where it takes integers."""
         if self.parts:
             own = [part.executed(a) for part, a in zip(self.parts, self._split(actions), strict=True)]
             return np.concatenate(own, axis=-1)
-        if self.kind == "continuous" and np.issubdtype(self.dtype, np.integer):
+        if self.kind == "continuous" and self._rounds:
             return self.encode(self.decode(actions))
         if self.kind == "continuous":
             return np.asarray(np.clip(actions, -self._limit, self._limit), actions.dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gymnasium import spaces
-
 from seqrl.core.seeding import integer_seed
+from seqrl.core.spaces import ActionCodec
 from seqrl.envs.make import env_maker
 
 NUM_EPISODES = 3
@@ -27,7 +26,7 @@ def horizon_and_kind(
     """
     env = env_maker(env_id, kwargs, plugins=plugins)()
     try:
-        is_continuous = isinstance(env.action_space, spaces.Box)
+        is_continuous = ActionCodec(env.action_space).kind in ("continuous", "hybrid")
         limit = env.spec.max_episode_steps if env.spec is not None else None
         if limit is not None:
             return limit, "its time limit", is_continuous

@@ -9,7 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError, EnvError, did_you_mean
+from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.types import Trajectory
 from seqrl.data.store import Store, StoreInfo
@@ -181,7 +183,8 @@ def _actions_of(env: gym.Env[Any, Any], info: StoreInfo, actions: np.ndarray) ->
     if info.spaces_are_known:
         check_actions(env.action_space, info.action_space, name)
         return actions
-    theirs, ours = ActionCodec(env.action_space), ActionCodec(info.action_space)
+    ours = action_codec(info.action_space)
+    theirs = action_codec(with_rotations(env.action_space, info.action_space))
     if theirs.kind != ours.kind or theirs.shape != ours.shape:
         raise EnvError(
             f"environment {name!r} takes {env.action_space}, but the data's actions are like {info.action_space}"

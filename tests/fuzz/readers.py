@@ -15,7 +15,7 @@ from seqrl.data.ingest import open_store
 from seqrl.reports.runs import read_run as read_run_of_report
 from seqrl.reports.series import read_metrics
 from seqrl.training.progress import Progress
-from seqrl.training.weights import Subscriber, reported_progress
+from seqrl.training.weights import Subscriber, collected_progress
 from tests.fuzz.good_files import tiny_run
 
 
@@ -88,7 +88,7 @@ def read_resumed(path: Path) -> list[int]:
     What a learner and its collectors read of one another is read too.
     """
     rows = read_metrics(path / "metrics.jsonl")
-    Progress().take_reports(reported_progress(path))
+    Progress().take_reports(collected_progress(path, Store(DATA[0])))
     Subscriber(path).poll()
     tiny_run(path.parent, DATA[0], 2, resume=True)
     run = read_run_of_report(path)

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.core.errors import DataError
+from seqrl.core.errors import DataError, EnvError
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
@@ -88,7 +88,10 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
 
 def _info(metadata: dict[str, Any], path: Path) -> tuple[StoreInfo, spaces.Space[Any]]:
     space, action = (_space(json.loads(str(metadata[f"{kind}_space"])), 0) for kind in ("observation", "action"))
-    ActionCodec(action)  # refuses text
+    try:
+        ActionCodec(action)
+    except EnvError as error:
+        raise DataError(f"{path}: {error}") from error
     spec = json.loads(str(metadata["env_spec"])) if metadata.get("env_spec") else {}
     info = StoreInfo(
         observation_space=readable_space(space),

@@ -135,7 +135,13 @@ def _described(space: spaces.Space[Any]) -> dict[str, Any]:
         return {"type": "Tuple", "subspaces": [_described(sub) for sub in space.spaces]}
     found: dict[str, Any] = {"type": type(space).__name__, "dtype": str(space.dtype)}
     if isinstance(space, spaces.Box):
-        return {**found, "shape": list(space.shape), "low": space.low.tolist(), "high": space.high.tolist()}
+        return {
+            **found,
+            "type": "Box",
+            "shape": list(space.shape),
+            "low": space.low.tolist(),
+            "high": space.high.tolist(),
+        }
     if isinstance(space, spaces.Discrete):
         return {**found, "start": int(space.start), "n": int(space.n)}
     if isinstance(space, spaces.MultiDiscrete):

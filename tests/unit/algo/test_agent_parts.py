@@ -117,11 +117,13 @@ def test_labels_that_would_make_values_run_away_are_refused():
         config_factory("multitask", {"algo": {"returns": {"low": 3.0, "high": 1.0}}})
 
 
-def test_dict_and_tuple_actions_are_refused_with_what_is_supported():
+def test_actions_of_other_spaces_are_refused_with_what_is_supported():
     from seqrl.core.errors import EnvError
 
-    for space in (spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])):
-        with pytest.raises(EnvError, match="supported are Discrete, MultiDiscrete, MultiBinary and Box"):
+    for space in (spaces.Dict({"a": spaces.Text(2)}), spaces.Sequence(spaces.Discrete(2))):
+        with pytest.raises(
+            EnvError, match="supported are Discrete, MultiDiscrete, MultiBinary, Box, and Dict and Tuple"
+        ):
             small_algo("actor_critic", action_space=space)
 
 

@@ -1,12 +1,14 @@
 """Actions of Dict and Tuple spaces: as numbers, as the policy knows them, and as the environment takes them."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, EnvError
 from seqrl.core.nested_spaces import action_names
-from seqrl.core.spaces import ActionCodec
+from seqrl.core.spaces import ActionCodec, space_from_json, space_to_json
 
 ARM = spaces.Dict(
     {
@@ -116,6 +118,30 @@ def test_an_action_that_does_not_fit_is_a_data_error(action, what):
 def test_a_part_that_is_not_supported_is_named(space, what):
     with pytest.raises(EnvError, match=what):
         ActionCodec(space)
+
+
+def test_the_order_of_a_dict_is_that_of_its_names():
+    ordered = spaces.Dict(OrderedDict(z=spaces.Box(-1, 1, (2,)), a=spaces.Discrete(3), b=spaces.Discrete(2)))
+    action = {"z": np.float32([0.5, 1]), "a": 2, "b": 1}
+    for space in (ordered, space_from_json(space_to_json(ordered))):
+        assert ActionCodec(space).flat(action).tolist() == [2, 1, 0.5, 1]
+
+
+@pytest.mark.parametrize("more", [{}, {"tool": spaces.Discrete(2)}])
+def test_whole_numbers_beside_others_are_rounded_where_they_are_remembered_too(more):
+    codec = ActionCodec(spaces.Dict({"f": spaces.Box(-1, 1, (1,)), "i": spaces.Box(0, 10, (1,), np.int32), **more}))
+    given = codec.zeros(1)
+    given[0, :2] = 0.47, 0.47
+    executed = codec.executed(given)
+    np.testing.assert_allclose(executed[0, :2], [0.47, 0.4])
+    taken = codec.nested(codec.decode(given))
+    assert taken["i"].tolist() == [[7]]
+    np.testing.assert_allclose(codec.encode(codec.flat(taken, 1))[0, :2], executed[0, :2], atol=1e-6)
+
+
+def test_a_part_without_parts_is_nothing():
+    codec = ActionCodec(spaces.Dict({"a": spaces.Dict({}), "b": spaces.Discrete(2)}))
+    assert codec.nested(codec.decode(codec.zeros())) == {"a": {}, "b": 0}
 
 
 def test_a_part_without_bounds_is_told():

@@ -71,11 +71,11 @@ def test_command_on_a_bad_environment(plugin, capsys):
     assert "\n2 notes\n" in out
 
 
-def test_environment_that_fails_to_start_is_a_problem(plugin, capsys):
-    assert check_env.main(["check/Odd-v0", "--plugin", plugin, "--kwargs", '{"broken": true}']) == 1
-    out = capsys.readouterr().out
-    assert "RuntimeError: no licence" in out
-    assert "observations  unknown\n" in out
+def test_environment_that_fails_to_start_is_an_error_that_says_where(plugin, capsys):
+    assert check_env.main(["check/Odd-v0", "--plugin", plugin, "--kwargs", '{"broken": true}']) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "RuntimeError: no licence (raised in " in err
+    assert "odd_envs.py, line " in err
 
 
 @pytest.mark.parametrize(
