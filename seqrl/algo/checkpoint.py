@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -141,10 +142,9 @@ def save_checkpoint(
                 save_file(file, folder / name)
             _write_cards(folder, algo, env or {}, metrics or {})
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path} cannot be written: {space_left(path.parent, error)}; it takes {num_bytes / 1e6:,.1f} MB. "
-            "Make room there, or save to another disk"
-        ) from error
+        is_full = not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = f"; it takes {num_bytes / 1e6:,.1f} MB. Make room there, or save to another disk" if is_full else ""
+        raise CheckpointError(f"{path} cannot be written: {space_left(path.parent, error)}{advice}") from error
 
 
 def _write_cards(folder: Path, algo: Algo, env: Mapping[str, Any], metrics: Mapping[str, float]) -> None:

@@ -53,13 +53,21 @@ def _wrong_with(path: Path) -> str | None:
     key = json.dumps([str(path.resolve()), stat.st_size, stat.st_mtime_ns, h5py.version.hdf5_version])
     with _LOCK:
         if key not in _KNOWN:
-            mark = cache_folder() / ".walked" / hashlib.sha256(key.encode()).hexdigest()[:24]
-            _KNOWN[key] = None if mark.exists() else _asked(path)
+            _KNOWN[key] = None if _is_marked(key) else _asked(path)
             if _KNOWN[key] is None:
-                with contextlib.suppress(OSError):  # it only saves time
-                    mark.parent.mkdir(parents=True, exist_ok=True)
-                    mark.touch()
+                _is_marked(key, mark=True)
         return _KNOWN[key]
+
+
+def _is_marked(key: str, *, mark: bool = False) -> bool:
+    """Tell, or note, in the cache that a file was walked over before; it only saves time, so it may fail."""
+    with contextlib.suppress(OSError, DataError):
+        file = cache_folder() / ".walked" / hashlib.sha256(key.encode()).hexdigest()[:24]
+        if mark:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        return file.exists()
+    return False
 
 
 _HELPER: dict[int, subprocess.Popen[str]] = {}
@@ -84,12 +92,13 @@ def _exchange(helper: subprocess.Popen[str], question: str) -> tuple[str, str]:
     """Return both lines of the answer to a question; those that do not come are empty, and the helper is gone."""
     assert helper.stdin is not None
     assert helper.stdout is not None
-    answer = ""
+    has_begun = answer = ""
     try:
         with contextlib.suppress(OSError):
             helper.stdin.write(f"{question}\n")
             helper.stdin.flush()
-        has_begun, answer = helper.stdout.readline(), helper.stdout.readline()
+        has_begun = next((line for line in helper.stdout if line == "null\n"), "")  # others are not of the helper
+        answer = helper.stdout.readline()
     finally:
         if not answer:  # after an interrupt too: nobody would take what it still says
             _stop_helper()
@@ -99,7 +108,9 @@ def _exchange(helper: subprocess.Popen[str], question: str) -> tuple[str, str]:
 def _helper() -> subprocess.Popen[str]:
     command = [sys.executable, "-P", hdf5_walk.__file__]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, text=True, encoding="utf-8")
+    return subprocess.Popen(  # in a session of its own, as a signal of the terminal is no verdict
+        command, stdin=pipe, stdout=pipe, stderr=null, text=True, encoding="utf-8", start_new_session=True
+    )
 
 
 @atexit.register

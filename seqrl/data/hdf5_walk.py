@@ -61,8 +61,8 @@ def main() -> None:
     clock.begin(_IDLE_S)
     while line := sys.stdin.readline():
         path, seconds = json.loads(line)
-        _answer(None)
         clock.begin(seconds)
+        _answer(None)
         try:
             _walk(path, clock)
             wrong = None

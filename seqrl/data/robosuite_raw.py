@@ -24,7 +24,7 @@ def is_raw(path: Path) -> bool:
     try:
         with foreign_file(path) as file:
             return "data" in list(file) and "env_args" not in file["data"].attrs and "env" in file["data"].attrs
-    except (OSError, RuntimeError, ValueError, AttributeError):
+    except (OSError, RuntimeError, ValueError, AttributeError, LookupError):
         return False
 
 

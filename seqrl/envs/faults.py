@@ -134,8 +134,11 @@ class RestartingMaker:
         return RestartingEnv(self._make, is_restarting=self._is_restarting)
 
 
+_OF_A_TERMINAL = [getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)]
+
+
 class WorkerMaker:
-    """A picklable callable that makes an environment in a worker process, which Ctrl-C leaves to the main process."""
+    """A picklable callable that makes an environment in a worker process, which ignores the signals of a terminal."""
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
         self._make, self._main = make, os.getpid()
@@ -143,7 +146,8 @@ class WorkerMaker:
     def __call__(self) -> gym.Env[Any, Any]:
         """Make it; gymnasium makes one in the main process as well, to look at its spaces."""
         if os.getpid() != self._main:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for number in _OF_A_TERMINAL:
+                signal.signal(number, signal.SIG_IGN)
         return _UninterruptedEnv(self._make())
 
 

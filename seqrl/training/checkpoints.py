@@ -133,6 +133,7 @@ class Checkpoints:
         """
         progress, world, folder = self.progress, self.parts.world, self.parts.folder
         is_measured = progress.metrics_epoch == progress.epoch and not progress.step_in_epoch
+        older = folder.last
         try:
             save_checkpoint(
                 path,
@@ -146,10 +147,10 @@ class Checkpoints:
             for name in ("last", *(f"best_{measure}" for measure in improved)):
                 folder.point(name, path)
         except CheckpointError as error:
-            if folder.last is None:
+            if older is None:
                 raise
             self.failure = error
-            logger.warning("%s. The run goes on; until a save succeeds, --resume begins after %s", error, folder.last)
+            logger.warning("%s. The run goes on; until a save succeeds, --resume begins after %s", error, older)
             return False
         self.failure = None
         return True

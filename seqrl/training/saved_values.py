@@ -22,6 +22,7 @@ class _Reported(_Strict):
     env_steps: dict[str, NonNegativeInt] = {}
     episodes: NonNegativeInt = 0
     faults: NonNegativeInt = 0
+    slots: dict[str, dict[str, NonNegativeInt]] = {}
 
 
 class _Values(_Strict):

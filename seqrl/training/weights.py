@@ -130,8 +130,12 @@ class CollectorSlot:
         self._stored: Counter[str] = Counter()
 
     def begin_shard(self, shard: Path) -> None:
-        """Note that the steps that come next lie in this shard of the replay, where they count even if it is killed."""
-        write_json(self.path / _SHARD, {"name": shard.name, "steps_before": dict(self._stored)})
+        """Note that the steps that come next lie in this shard of the replay, where they count even if it is killed.
+
+        Raises:
+            TrainingError: If the run's folder was replaced.
+        """
+        self._note(_SHARD, {"name": shard.name, "steps_before": dict(self._stored)})
 
     def count_stored(self, trajectory: Trajectory) -> None:
         """Count what has been stored."""
@@ -143,8 +147,11 @@ class CollectorSlot:
         Raises:
             TrainingError: If the run's folder was replaced.
         """
+        self._note(_PROGRESS, values)
+
+    def _note(self, name: str, values: dict[str, Any]) -> None:
         try:
-            write_json(self.path / _PROGRESS, values)
+            write_json(self.path / name, values)
         except FileNotFoundError as error:
             raise TrainingError(f"{self.path} is gone: the run was replaced; start the collector again") from error
 
@@ -179,8 +186,8 @@ def _stored_steps(shard: dict[str, Any], replay: Store) -> Counter[str]:
     before = shard.get("steps_before")
     is_sound = isinstance(before, dict) and all(type(n) is int and n >= 0 for n in before.values())
     steps: Counter[str] = Counter(before if is_sound else {})
-    if (name := shard.get("name")) in replay.watermark():
-        for number in np.flatnonzero(replay.shard == replay.shard_number(replay.path / "fifo" / str(name))):
+    if isinstance(name := shard.get("name"), str) and name in replay.watermark():
+        for number in np.flatnonzero(replay.shard == replay.shard_number(replay.path / "fifo" / name)):
             steps[replay.env_names[number]] += int(replay.length[number])
     return steps
 

@@ -7,6 +7,7 @@ import pytest
 from seqrl.core.errors import DataError
 from seqrl.data import hdf5_file
 from seqrl.data.cache_folder import cache_folder
+from seqrl.data.convert import convert
 from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.ingest import open_store
 from seqrl.scripts import get_dataset_info, validate_dataset
@@ -104,3 +105,28 @@ def test_what_is_no_hdf5_file_is_told_by_the_readers(path):
     path.write_text("text")
     with pytest.raises(OSError, match="signature"):
         foreign_file(path)
+
+
+def test_a_cache_that_cannot_be_used_only_costs_time(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / ("x" * 300)))
+    with foreign_file(path) as file:
+        assert "data" in file
+
+
+def test_what_a_site_prints_is_no_verdict(path, monkeypatch, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("print('hello')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    hdf5_file._stop_helper()
+    with h5py.File(path, "r+") as file:
+        file.create_group(b"\xff\xfe")
+    with pytest.raises(DataError, match="is no text"):
+        foreign_file(path)
+
+
+def test_a_link_that_leads_nowhere_is_an_error_of_the_reader(path, tmp_path):
+    with h5py.File(path, "r+") as file:
+        del file["data"]
+        file["data"] = h5py.SoftLink("/nowhere")
+    with pytest.raises(DataError, match=r"d\.hdf5: not a readable robomimic HDF5 file"):
+        convert(path, tmp_path / "store")

@@ -304,6 +304,7 @@ def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_pa
         env.reset(seed=0)
         for pid in [p.pid for p in env.env.unwrapped.processes]:
             os.kill(pid, signal.SIGINT)  # as a terminal sends it to all
+            os.kill(pid, signal.SIGHUP)  # as it does when it is closed
         run(env, 5)
         assert env.num_faults == 1
         assert "step raised KeyboardInterrupt()" in env.last_fault

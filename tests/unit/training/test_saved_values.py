@@ -19,6 +19,8 @@ GOOD = {"epoch": 3, "best": {"success": 0.5}, "explorations": [None], "replay": 
         ({"replay": {"shard": None}}, "replay.shard"),
         ({"env_steps": [1]}, "env_steps"),
         ({"reported": {"env_steps": {"a": "b"}}}, "reported.env_steps.a"),
+        ({"reported": {"slots": 5}}, "reported.slots"),
+        ({"reported": {"slots": {"0000": {"a": -1}}}}, "reported.slots.0000.a"),
         ({"generators": "x"}, "generators"),
         ({"data": None}, "data"),
     ],
