@@ -122,7 +122,8 @@ def check_files(run: Path) -> None:
         if path.suffix == ".json":
             json.loads(path.read_text())
         elif path.suffix == ".jsonl":
-            assert len(read_metrics(path)) >= path.read_text().count("\n")
+            for line in path.read_text().split("\n")[:-1]:  # whole ones
+                json.loads(line)
         elif path.suffix == ".safetensors":
             load_file(path)
     checkpoints = run / "checkpoints"
