@@ -41,9 +41,10 @@ def read_starts(file: Path) -> list[dict[str, str]]:
     """Return the :func:`provenance` of each start of a run, from its ``provenance.json``; none if it cannot be read."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    return [{key: str(value) for key, value in entry.items()} for entry in entries]
 
 
 def _git(*arguments: str) -> str | None:

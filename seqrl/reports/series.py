@@ -47,7 +47,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 
     A torn last line is left out, as a kill leaves it; so are damaged ones, with a warning.
     """
-    if not file.exists():
+    if not file.is_file():
         return []
     lines = file.read_bytes().split(b"\n")
     rows, damaged = [], []

@@ -23,3 +23,7 @@ def test_a_torn_last_line_is_left_out_in_silence(tmp_path, caplog):
     file.write_text(json.dumps(ROWS[0]) + "\n" + '{"step": 2, "a"')
     assert read_metrics(file) == ROWS[:1]
     assert not caplog.text
+
+
+def test_a_folder_is_no_log(tmp_path):
+    assert read_metrics(tmp_path) == []
