@@ -21,6 +21,7 @@ from record import record, table
 
 import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.algo import algo_factory
+from seqrl.algo.engine import OnnxEngine
 from seqrl.configs import config_factory
 from seqrl.core.host_memory import keep_freed_memory
 from seqrl.core.seeding import seed_sequence
@@ -84,37 +85,64 @@ def config_of(width: int, layers: int, window: int, **env: Any) -> Any:
     )
 
 
-def end_to_end(vectorization: str, repeats: int) -> dict[str, float]:
-    """Return steps/s, and the share of environments, policy and recording, of 12 CartPoles (median of the repeats)."""
-    config = config_of(128, 2, 128, vectorization=vectorization)
-    env = build_env(row_makers(config, [Task("CartPole-v1", {})], NUM_ENVS), NUM_ENVS, config.env)
-    torch.manual_seed(0)
-    algo = algo_factory("actor_critic", config, obs_specs(env.observation_space), env.codec.dim, "cpu", env.codec.space)
-    with tempfile.TemporaryDirectory() as folder:
-        info = StoreInfo(env.observation_space, env.codec.space)
-        with StoreWriter(Path(folder), info, "fifo") as writer:
-            collector = Collector(
-                algo, env, build_exploration(config.collect, env, 0, 0), config.collect, writer.append, seed=0
-            )
-            collector.collect(0)
-            rates, parts = [], []
-            for epoch in range(1, repeats + 1):
-                begin = time.perf_counter()
-                stats = collector.collect(epoch)
-                rates.append(stats.num_steps / (time.perf_counter() - begin))
-                parts.append((stats.env_s, stats.policy_s, stats.record_s))
-            collector.close()
-    env_s, policy_s, record_s = np.median(parts, axis=0) / np.sum(np.median(parts, axis=0))
-    return {"steps_per_s": statistics.median(rates), "env": env_s, "policy": policy_s, "recording": record_s}
+class Loop:
+    """12 CartPoles and their collector.
+
+    Args:
+        vectorization: Of the environments.
+        engine: ``eager`` or ``onnx``.
+    """
+
+    def __init__(self, vectorization: str, engine: str = "eager") -> None:
+        config = config_of(128, 2, 128, vectorization=vectorization)
+        config.collect.engine = engine
+        env = build_env(row_makers(config, [Task("CartPole-v1", {})], NUM_ENVS), NUM_ENVS, config.env)
+        torch.manual_seed(0)
+        spec = obs_specs(env.observation_space)
+        algo = algo_factory("actor_critic", config, spec, env.codec.dim, "cpu", env.codec.space)
+        self._folder = tempfile.TemporaryDirectory()
+        self._writer = StoreWriter(Path(self._folder.name), StoreInfo(env.observation_space, env.codec.space), "fifo")
+        exploration = build_exploration(config.collect, env, 0, 0)
+        self._collector = Collector(algo, env, exploration, config.collect, self._writer.append, seed=0)
+        self._epoch, self.rates, self.parts = 0, [], []
+        self._collector.collect(0)
+
+    def once(self) -> None:
+        """Collect an epoch, and note how fast that was."""
+        self._epoch += 1
+        begin = time.perf_counter()
+        stats = self._collector.collect(self._epoch)
+        self.rates.append(stats.num_steps / (time.perf_counter() - begin))
+        self.parts.append((stats.env_s, stats.policy_s, stats.record_s))
+
+    def close(self) -> dict[str, float]:
+        """Return steps/s, and the share of environments, policy and recording (medians)."""
+        self._collector.close()
+        self._writer.close()
+        self._folder.cleanup()
+        env_s, policy_s, record_s = np.median(self.parts, axis=0) / np.sum(np.median(self.parts, axis=0))
+        return {"steps_per_s": statistics.median(self.rates), "env": env_s, "policy": policy_s, "recording": record_s}
 
 
-def policy_rate(window: int, seen: int, rows: int, num: int) -> float:
+def end_to_end(repeats: int) -> dict[str, dict[str, float]]:
+    """Return what loops with all kinds of vectors and engines come to, which take turns."""
+    kinds = {"sync": ("sync",), "async": ("async",), "native": ("native",)}
+    kinds |= {f"{name}, onnx": (name, "onnx") for name in ("sync", "native")}
+    loops = {name: Loop(*kind) for name, kind in kinds.items()}
+    for _ in range(repeats):
+        for loop in loops.values():
+            loop.once()
+    return {name: loop.close() for name, loop in loops.items()}
+
+
+def policy_rate(window: int, seen: int, rows: int, num: int, engine: str = "eager") -> float:
     """Return policy steps/s (all rows together) after ``seen`` steps of an episode."""
     config = config_of(256, 3, window)
     space = gym.make("CartPole-v1")
     algo = algo_factory("actor_critic", config, obs_specs(space.observation_space), 2, "cpu", space.action_space)
     algo.set_eval()
-    policy = AlgoPolicy(algo, rows, deterministic=False)
+    taken = OnnxEngine(algo, deterministic=False) if engine == "onnx" else None
+    policy = AlgoPolicy(algo, rows, deterministic=False, engine=taken)
     flags = np.zeros(rows, bool)
     step = TimeStep(
         obs={"obs": np.zeros((rows, 4), np.float32)},
@@ -156,7 +184,7 @@ def main() -> None:
     unit = product_ms()
     alone = statistics.median(recording(5000) for _ in range(args.repeats))
     print(f"one 1024-cubed product: {unit:.1f} ms; recorder and exploration alone: {alone:,.0f} transitions/s\n")
-    loops = {name: end_to_end(name, args.repeats) for name in ("sync", "async", "native")}
+    loops = end_to_end(args.repeats)
     rows = [
         {
             "environments": f"12 {name}",
@@ -186,7 +214,10 @@ def main() -> None:
         )
     if rows:
         print(table(rows), "\n")
+    one_row = {e: policy_rate(512, 20, 1, 300, e) for _ in range(2) for e in ("eager", "onnx")}
+    print("one row of 256 x 3, policy steps/s:", {k: round(v) for k, v in one_row.items()}, "\n")
     figures = {
+        "policy_steps_per_s_1_row": one_row,
         "threads": torch.get_num_threads(),
         "product_ms": unit,
         "recorder_and_exploration_transitions_per_s": alone,

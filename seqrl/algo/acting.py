@@ -55,6 +55,17 @@ class ActingAlgo(Protocol):
         """Return what to say of a step that the memory cannot take."""
 
 
+@runtime_checkable
+class Engine(Protocol):
+    """Another way to take an algorithm's steps, such as :class:`~seqrl.algo.engine.OnnxEngine`."""
+
+    def refresh(self) -> None:
+        """Take the weights that the algorithm has now."""
+
+    def __call__(self, inputs: SeqInputs, state: dict[str, Any], luck: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Return policy actions for one more input per row, not scaled yet, and the next state."""
+
+
 class VectorPolicy:
     """Keeps memory, step, previous action and previous reward for ``num_rows`` environments.
 
@@ -63,10 +74,20 @@ class VectorPolicy:
         num_rows: How many environments.
         deterministic: Act greedily rather than by sampling.
         explores: Sample as the algorithm does in training environments.
+        engine: Takes the steps instead of the algorithm; made for the same ``deterministic`` and ``explores``.
     """
 
-    def __init__(self, algo: ActingAlgo, num_rows: int, *, deterministic: bool, explores: bool = False) -> None:
+    def __init__(
+        self,
+        algo: ActingAlgo,
+        num_rows: int,
+        *,
+        deterministic: bool,
+        explores: bool = False,
+        engine: Engine | None = None,
+    ) -> None:
         self.algo = algo
+        self._engine = engine
         self.num_rows = num_rows
         self.deterministic = deterministic
         self._explores = explores and algo.explores and not deterministic
@@ -125,15 +146,22 @@ class VectorPolicy:
             step=self._tensor(self._step),
             action_mask=None if legal is None else self._tensor(legal),
         )
+        executed = self._chosen(inputs).cpu().numpy()
+        self._prev_action = self.algo.codec.executed(executed)
+        self._step += 1
+        return executed
+
+    def _chosen(self, inputs: SeqInputs) -> Tensor:
+        """Return the actions as the environment's codec reads them, and go on to the next state."""
+        if self._engine is not None:
+            actions, self._state = self._engine(inputs, self._state, self._luck)
+            return actions
         scaled = self.algo.inputs.scaled(inputs)
         if self._explores:
             actions, self._state = self.algo.explore(scaled, self._state, self._luck)
         else:
             actions, self._state = self.algo.act(scaled, self._state, self.deterministic)
-        executed: np.ndarray = self.algo.inputs.own_actions(actions.float()).cpu().numpy()
-        self._prev_action = self.algo.codec.executed(executed)
-        self._step += 1
-        return executed
+        return self.algo.inputs.own_actions(actions.float())
 
     def subgoals(self) -> dict[str, np.ndarray]:
         """Return what the rows are on their way to since the last step: entry -> ``(B, W)``; often nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_atomic
 from seqrl.core.rotations import RotationBox
-from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
+from seqrl.core.spaces import MASK_KEY, ActionCodec, ObsSpec, space_to_json
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.timestep_encoders import TextModality
 from seqrl.version import __version__
@@ -32,6 +32,48 @@ STEP, PREV_ACTION = "step", "prev_action"
 """What the state holds beside the memory."""
 
 _DTYPES = {"uint8": torch.uint8, "bool": torch.bool, "int64": torch.int64, "int32": torch.int32}
+
+
+def check_exportable(algo: Algo) -> None:
+    """Raise a ConfigError if one step of this policy is no graph: it gives no actions, or reads goals or text."""
+    if not algo.acts:
+        raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
+    if algo.goal_keys:
+        raise ConfigError("a policy that reads goals (observation.goal_keys) cannot be exported yet")
+    if any(isinstance(net, TextModality) for net in algo.nets.modules()):
+        raise ConfigError("a policy that reads text cannot be exported: looking it up is no computation on tensors")
+
+
+def reads_mask(algo: Algo) -> bool:
+    """Tell whether the legal actions are an input of the graph."""
+    return algo.codec.kind != "continuous" and getattr(algo, "chunk_steps", 1) == 1
+
+
+def example_obs(obs: Mapping[str, ObsSpec], num_rows: int) -> dict[str, Tensor]:
+    """Return observations of the right names, shapes and dtypes, all zero."""
+    return {
+        OBS + name: torch.zeros((num_rows, *spec.shape), dtype=_DTYPES.get(spec.dtype, torch.float32))
+        for name, spec in obs.items()
+    }
+
+
+def found_draws(algo: Algo, act: Callable[[int], Any]) -> tuple[list[Draw], dict[str, int]]:
+    """Return what a sampled step draws, and how many numbers of each kind of noise that takes per row.
+
+    Args:
+        algo: Named in errors.
+        act: Takes a step of so many rows.
+
+    Raises:
+        ConfigError: If noise cannot be an input of it.
+    """
+    try:
+        with torch.no_grad():
+            draws = draws_of(act)
+    except ConfigError as error:
+        raise ConfigError(f"algorithm {algo.config.algo_name!r} cannot be exported with samples: {error}") from None
+    widths = {kind: sum(d.width for d in draws if d.kind == kind) for kind in (NORMAL, UNIFORM)}
+    return draws, {kind: width for kind, width in widths.items() if width}
 
 
 class PolicyStep(nn.Module):
@@ -49,18 +91,13 @@ class PolicyStep(nn.Module):
 
     def __init__(self, algo: Algo, *, is_sampled: bool = False) -> None:
         super().__init__()
-        if not algo.acts:
-            raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
-        if algo.goal_keys:
-            raise ConfigError("a policy that reads goals (observation.goal_keys) cannot be exported yet")
-        if any(isinstance(net, TextModality) for net in algo.nets.modules()):
-            raise ConfigError("a policy that reads text cannot be exported: looking it up is no computation on tensors")
+        check_exportable(algo)
         algo.set_eval()
         self._algo = [algo]  # not a child: its networks are
         self.algo_name = algo.config.algo_name
         self.nets = algo.nets
         self.obs = dict(algo.obs)
-        self.has_mask = algo.codec.kind != "continuous" and getattr(algo, "chunk_steps", 1) == 1
+        self.has_mask = reads_mask(algo)
         self.action_head = EnvironmentAction(algo.codec)
         with torch.no_grad():
             fresh = algo.init_state(1)
@@ -68,24 +105,15 @@ class PolicyStep(nn.Module):
         self.state_names = [*zeros, *(f"memory/{name}" for name in fresh)]
         for number, value in enumerate((*zeros.values(), *fresh.values())):
             self.register_buffer(f"fresh_{number}", value.detach().clone().contiguous(), persistent=False)
-        self.is_sampled, self._draws, self.noise = is_sampled, [], {}
+        self.is_sampled = is_sampled
+        self._draws: list[Draw] = []
+        self.noise: dict[str, int] = {}
         if is_sampled:
-            self._draws = self._found_draws()
-            widths = {kind: sum(d.width for d in self._draws if d.kind == kind) for kind in (NORMAL, UNIFORM)}
-            self.noise = {kind: width for kind, width in widths.items() if width}
-
-    @torch.no_grad()
-    def _found_draws(self) -> list[Draw]:
-        try:
-            return draws_of(lambda num_rows: self._acted(self.example(num_rows)))
-        except ConfigError as error:
-            raise ConfigError(f"algorithm {self.algo_name!r} cannot be exported with samples: {error}") from None
+            self._draws, self.noise = found_draws(algo, lambda num_rows: self._acted(self.example(num_rows)))
 
     def example(self, num_rows: int) -> dict[str, Tensor]:
         """Return inputs of the right names, shapes and dtypes, all zero, of rows that begin an episode."""
-        found: dict[str, Tensor] = {}
-        for name, spec in self.obs.items():
-            found[OBS + name] = torch.zeros((num_rows, *spec.shape), dtype=_DTYPES.get(spec.dtype, torch.float32))
+        found = example_obs(self.obs, num_rows)
         found[REWARD] = torch.zeros(num_rows)
         found[RESET] = torch.ones(num_rows, dtype=torch.bool)
         if self.has_mask:
@@ -204,24 +232,13 @@ def export_onnx(
     Raises:
         ConfigError: If the policy cannot be exported, or onnx is not installed.
     """
-    try:
-        import onnx
-        import onnxscript  # type: ignore[import-untyped]  # noqa: F401  (torch's exporter needs it)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
     if isinstance(algo.codec.space, RotationBox):
         raise ConfigError("this policy's actions have rotations (action_rotations), which are not exported")
     module = PolicyStep(algo, is_sampled=is_sampled).eval()
-    program = _exported(module)
-    names: dict[str, Any] = {"input_names": module.example_names, "output_names": module.output_names}
-    try:
-        with _quiet():
-            model = torch.onnx.export(program, dynamo=True, verbose=False, **names)
-    except torch.onnx.OnnxExporterError as error:
-        raise _refusal(module, error) from error
-    assert model is not None
+    proto = onnx_model(module, module.example(3), module.output_names)
     facts = _facts(module, observation_space, action_space)
-    proto = model.model_proto
+    import onnx
+
     onnx.helper.set_model_props(proto, {"seqrl": json.dumps(facts)})
     write_atomic(file, proto.SerializeToString())
     return facts
@@ -242,18 +259,38 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _exported(module: PolicyStep) -> torch.export.ExportedProgram:
-    example = tuple(module.example(3).values())
+def onnx_model(module: nn.Module, example: Mapping[str, Tensor], outputs: Sequence[str], *, folds: bool = True) -> Any:
+    """Return a module of tensors as an ONNX model with a dynamic batch.
+
+    Args:
+        module: Takes the values of ``example`` in their order.
+        example: Name -> input, of several rows.
+        outputs: Names.
+        folds: Whether constants may be computed in advance; else each weight stays an initializer under its name.
+
+    Raises:
+        ConfigError: If that cannot be done, or onnx is not installed.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # type: ignore[import-untyped]  # noqa: F401  (torch's exporter needs it)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
     batch = torch.export.Dim("batch", min=1)
     shapes = {"values": tuple({0: batch} for _ in example)}
     try:
         with torch.no_grad(), _quiet():
-            return torch.export.export(module, example, dynamic_shapes=shapes)
+            program = torch.export.export(module, tuple(example.values()), dynamic_shapes=shapes)
+            model = torch.onnx.export(
+                program, dynamo=True, verbose=False, optimize=folds, input_names=list(example), output_names=outputs
+            )
     except Exception as error:
         raise _refusal(module, error) from error
+    assert model is not None
+    return model.model_proto
 
 
-def _refusal(module: PolicyStep, error: Exception) -> ConfigError:
+def _refusal(module: Any, error: Exception) -> ConfigError:
     reason = (str(error) or type(error).__name__).strip().splitlines()[0]
     return ConfigError(
         f"algorithm {module.algo_name!r} cannot be exported: it draws while it acts, or what it does depends on the "

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from seqrl.algo.algo import Algo
+from seqrl.algo.engine import Engines
 from seqrl.configs.sections.run import EvaluationSection, ReferenceScoresSection
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
@@ -50,6 +51,7 @@ class Evaluator:
         self._reference = reference
         self._num_envs = max(min(section.num_envs, section.episodes), least)
         self._env: BatchedEnv | None = None
+        self._engines = Engines(section.engine)
 
     @property
     def env(self) -> BatchedEnv:
@@ -84,7 +86,9 @@ class Evaluator:
         begin = time.perf_counter()
         self.env.codec = algo.codec
         with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):
-            policy = AlgoPolicy(algo, self.env.num_envs, deterministic=self._section.deterministic)
+            is_greedy = self._section.deterministic
+            engine = self._engines.ready(algo, deterministic=is_greedy)
+            policy = AlgoPolicy(algo, self.env.num_envs, deterministic=is_greedy, engine=engine)
             seed = integer_seed(self._seed, "eval", "env", epoch)
             ended = evaluate_episodes(self.env, policy, episodes, seed=seed, max_steps=max_steps, on_step=on_step)
         if not ended:

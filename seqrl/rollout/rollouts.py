@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.acting import Engine, VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.core.seeding import generator
 from seqrl.core.types import TimeStep, Trajectory
@@ -36,6 +36,7 @@ class AlgoPolicy:
         deterministic: Act greedily rather than by sampling.
         exploration: Disturbs the actions, in training environments.
         clear_at: Step of each episode before whose input everything seen is forgotten; None never does that.
+        engine: Takes the steps instead of the algorithm.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class AlgoPolicy:
         deterministic: bool,
         exploration: Exploration | None = None,
         clear_at: int | None = None,
+        engine: Engine | None = None,
     ) -> None:
         explores = exploration is not None
-        self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic, explores=explores)
+        self._vector = VectorPolicy(algo, num_envs, deterministic=deterministic, explores=explores, engine=engine)
         self._exploration = exploration
         self._clear_at = clear_at
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from seqrl.algo.acting import Engine
 from seqrl.algo.algo import Algo
+from seqrl.algo.engine import Engines
 from seqrl.configs.sections.run import CollectSection
 from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.seeding import integer_seed, seed_sequence
@@ -108,6 +110,7 @@ class Collector:
         self._seed, self._rank = seed, rank
         self._recorder = Recorder(section.trajectory_steps, is_staggered=section.stagger_trajectories)
         self._metrics = EpisodeMetrics(env.num_envs)
+        self._engines = Engines(section.engine)
         self._policy: AlgoPolicy | None = None
         self._step: TimeStep | None = None
 
@@ -126,7 +129,8 @@ class Collector:
         stats = CollectStats()
         faults_before = self.env.num_faults
         with evaluation_mode(self._algo, integer_seed(self._seed, "collect", self._rank, epoch)):
-            step, policy = self._begin(epoch)
+            engine = self._engines.ready(self._algo, deterministic=self._section.deterministic, explores=True)
+            step, policy = self._begin(epoch, engine)
             self._step = None  # until it is whole: after an error, the next call begins anew
             for _ in range(self._section.steps_per_epoch):
                 step = self._advance(step, policy, stats)
@@ -137,7 +141,7 @@ class Collector:
         stats.last_fault = self.env.last_fault if stats.num_faults else ""
         return stats
 
-    def _begin(self, epoch: int) -> tuple[TimeStep, AlgoPolicy]:
+    def _begin(self, epoch: int, engine: Engine | None) -> tuple[TimeStep, AlgoPolicy]:
         """Return the step to go on from: the last one, or that of a reset."""
         every = self._section.reset_every_n_epochs
         if self._step is not None and self._policy is not None and not (every and epoch % every == 0):
@@ -151,6 +155,7 @@ class Collector:
             self.env.num_envs,
             deterministic=self._section.deterministic,
             exploration=self.exploration,
+            engine=engine,
         )
         return step, self._policy
 

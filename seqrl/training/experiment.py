@@ -341,6 +341,7 @@ class Experiment:
         algo.mask_edits.actor, algo.mask_edits.critic = self.edit_actor_mask, self.edit_critic_mask
         self.parts = replace(self.parts, algo=algo)
         setup.check_algo(config, self.parts, self.warn)
+        setup.resolve_engines(config, self.parts, path if goes_on else None)
         if config.train.init_from is not None and not goes_on:
             setup.take_weights(algo, config.train.init_from)
         if not gets_weights_later:

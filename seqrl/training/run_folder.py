@@ -160,7 +160,7 @@ class RunFolder:
                 raise ConfigError(f"nothing to resume: {self.path} is not the folder of a run; choose another name")
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
-        saved = with_defaults(_saved_config(self.path / "config.json"))
+        saved = saved_config(self.path)
         lines = [
             f"  {path}  was {old!r}, now {new!r}"
             for path, old, new in differences(saved, config.to_json())
@@ -220,6 +220,16 @@ def _saved_config(file: Path) -> dict[str, Any]:
     if not isinstance(saved, dict):
         raise CheckpointError(f"{file}: must be a JSON object, got {str(saved)[:60]}")
     return saved
+
+
+def saved_config(run: Path) -> dict[str, Any]:
+    """Return what a run's ``config.json`` says, with defaults where an earlier version had no such key.
+
+    Raises:
+        CheckpointError: If it is damaged.
+    """
+    values: dict[str, Any] = with_defaults(_saved_config(run / "config.json"))
+    return values
 
 
 def last_checkpoint(run: Path) -> Path | None:

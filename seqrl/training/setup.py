@@ -14,6 +14,7 @@ import torch
 
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import read_checkpoint, resolve_device
+from seqrl.algo.engine import can_act
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
@@ -40,7 +41,7 @@ from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, chec
 from seqrl.training.parts import Parts, Role
 from seqrl.training.progress import Progress
 from seqrl.training.rendering import check_rendering
-from seqrl.training.run_folder import RunFolder, default_name, join_run, whole_folder
+from seqrl.training.run_folder import RunFolder, default_name, join_run, saved_config, whole_folder
 from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
 from seqrl.training.weights import CollectorSlot
@@ -195,6 +196,28 @@ def use_statistics(algo: Algo, data: Data) -> None:
     codec = action_codec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
     action = column_stats(sources, "prev_action", convert=codec.encode) if normalizer.action else None
     algo.use_statistics(obs, action)
+
+
+def resolve_engines(config: BaseConfig, parts: Parts, run: Path | None) -> None:
+    """Replace ``auto`` in the run file's engines by what acts.
+
+    Args:
+        config: The run file, which is changed.
+        parts: With the algorithm.
+        run: Folder of the run that goes on, whose engines are taken; None in a new one.
+    """
+    evaluation, collect = config.experiment.evaluation, config.collect
+    saved = None if run is None else saved_config(run)
+    if saved is not None and evaluation.engine == "auto":
+        evaluation.engine = saved["experiment"]["evaluation"]["engine"]
+    if saved is not None and collect.engine == "auto":
+        collect.engine = saved["collect"]["engine"]
+    evaluates = evaluation.enabled and parts.world.eval_makers is not None
+    for section, is_used in ((evaluation, evaluates), (collect, is_collecting(config, parts.role))):
+        if section.engine == "auto":
+            greedy, explores = section.deterministic, section is collect
+            is_onnx = is_used and can_act(parts.algo, deterministic=greedy, explores=explores)
+            section.engine = "onnx" if is_onnx else "eager"
 
 
 # -------------------------------------------------------------------------------------- folder, replay

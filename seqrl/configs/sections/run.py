@@ -69,6 +69,11 @@ class EvaluationSection(Section):
     episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
     num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
     deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
+    engine: Literal["eager", "onnx", "auto"] = Field(
+        "eager",
+        description="What takes the policy's steps: PyTorch, or ONNX Runtime on a CPU (pip install 'seqrl[onnx]'). "
+        "'auto' takes ONNX Runtime where it can; the run's config.json says which it is.",
+    )
     max_steps_per_env: PositiveInt | None = Field(
         None, description="Stop an evaluation after so many steps of each environment, with the episodes ended by then."
     )
@@ -256,6 +261,11 @@ class CollectSection(Section):
     num_envs: PositiveInt = Field(12, description="Environments stepped at once, by each process.")
     start_epoch: NonNegativeInt = Field(0, description="First epoch that collects.")
     deterministic: bool = Field(False, description="Act greedily, before exploration, rather than by sampling.")
+    engine: Literal["eager", "onnx", "auto"] = Field(
+        "eager",
+        description="What takes the policy's steps: PyTorch, or ONNX Runtime on a CPU (pip install 'seqrl[onnx]'). "
+        "'auto' takes ONNX Runtime where it can; the run's config.json says which it is.",
+    )
     reset_every_n_epochs: PositiveInt | None = Field(
         None, description="Epochs after which unfinished episodes are cut off and all environments reset."
     )

@@ -25,10 +25,13 @@ class SequenceEncoder(nn.Module, ABC):
     Attributes:
         d_output: Width of the outputs.
         max_step: Largest step index that the encoder can take, or None.
+        defers_writes: Set by who keeps the state: of entries ``(B, N, S, D)`` in which a step writes to one of the S
+            slots, return ``(B, N, 1, D)``, to be written at the slot ``(B,)`` of the entry ``slot`` that was given.
     """
 
     d_output: int
     max_step: int | None = None
+    defers_writes: bool = False
 
     def __init__(self, d_input: int, window_steps: int) -> None:
         super().__init__()

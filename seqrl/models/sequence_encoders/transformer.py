@@ -14,9 +14,10 @@ from seqrl.models.sequence_encoders.attention import (
     AttentionScore,
     Pattern,
     make_attention,
+    next_slot,
     num_slots,
     ring_slots,
-    slot_to_write,
+    step_unwritten,
 )
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
 from seqrl.models.sequence_encoders.positions import FixedPositions, rotary_angles, rotate
@@ -145,7 +146,12 @@ class Transformer(SequenceEncoder):
         """Return the encodings, and the state with this step's keys and values if one was given."""
         if state is None:
             return self._sequence(x, step), None
-        outputs = [self._step(x[:, t : t + 1], step[:, t : t + 1], state) for t in range(x.shape[1])]
+        if x.shape[1] == 1:
+            return self._step(x, step, state)
+        outputs = []
+        for t in range(x.shape[1]):
+            y, state = self._step(x[:, t : t + 1], step[:, t : t + 1], state)
+            outputs.append(y)
         return torch.cat(outputs, dim=1), state
 
     def _sequence(self, x: Tensor, step: Tensor) -> Tensor:
@@ -162,26 +168,30 @@ class Transformer(SequenceEncoder):
         """Raise a ConfigError if the attention back-end cannot train there."""
         self.attention.check(device, is_half=is_half)
 
-    def _step(self, x: Tensor, step: Tensor, state: State) -> Tensor:
-        position = state["position"]
+    def _step(self, x: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
+        position, slot = state["position"], state["slot"]
         rows = torch.arange(position.shape[0], device=position.device)
-        slot = slot_to_write(self.pattern, position)
         x, rotation = self._embed(x, step)
         slots = ring_slots(self.pattern, position, x)
+        written: State = {}
         for i, layer in enumerate(self.layers):
             keys, values = state[f"keys_{i}"], state[f"values_{i}"]
 
-            def attend(qkv: Tensor, keys: Tensor = keys, values: Tensor = values) -> Tensor:
+            def attend(qkv: Tensor, i: int = i, keys: Tensor = keys, values: Tensor = values) -> Tensor:
                 q, k, v = qkv[:, 0].unbind(1)
+                if self.defers_writes:
+                    written[f"keys_{i}"], written[f"values_{i}"] = k.unsqueeze(2), v.unsqueeze(2)
+                    y = step_unwritten(self.pattern, qkv[:, 0], keys, values, slots.k_pos, position)
+                    return y.transpose(1, 2)
                 keys[rows, :, slot] = k.to(keys.dtype)
                 values[rows, :, slot] = v.to(values.dtype)
                 y = self.attention.step(q.unsqueeze(2), keys.to(q.dtype), values.to(q.dtype), slots)
                 return y.transpose(1, 2)
 
             x = layer(x, rotation, attend)
-        position += 1
+        state = {**state, **written, "position": position + 1, "slot": next_slot(self.pattern, slot)}
         normed: Tensor = self.norm(x)
-        return normed
+        return normed, state
 
     def _embed(self, x: Tensor, step: Tensor) -> tuple[Tensor, Rotation]:
         x = self.input(x)
@@ -195,7 +205,7 @@ class Transformer(SequenceEncoder):
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return an empty ring buffer per layer, with a slot for each sink and input of the window, and positions."""
         shape = (num_rows, self.num_heads, num_slots(self.pattern), self.d_output // self.num_heads)
-        state = {"position": torch.zeros(num_rows, device=device, dtype=torch.int64)}
+        state = {name: torch.zeros(num_rows, device=device, dtype=torch.int64) for name in ("position", "slot")}
         for i in range(len(self.layers)):
             state[f"keys_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
             state[f"values_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
@@ -210,4 +220,5 @@ class Transformer(SequenceEncoder):
                 state[f"keys_{i}"][rows, :, :written] = 0
                 state[f"values_{i}"][rows, :, :written] = 0
         position.masked_fill_(rows, 0)
+        state["slot"].masked_fill_(rows, 0)
         return state

@@ -18,9 +18,10 @@ from seqrl.models.sequence_encoders.attention import (
     blocks,
     flash,
     make_attention,
+    next_slot,
     num_slots,
     ring_slots,
-    slot_to_write,
+    step_unwritten,
 )
 
 PAIRS = [
@@ -125,19 +126,31 @@ def test_flex_attention_itself_equals_dense(monkeypatch, pattern):
             torch.testing.assert_close(got.double(), dense(qkv, pattern), rtol=1e-4, atol=1e-5)
 
 
-def step_through(backend, qkv, dtype=torch.float32):
+def slots_of(pattern, length):
+    """Return the slots of the inputs at positions 0 to ``length - 1``."""
+    slots = [torch.tensor([0])]
+    for _ in range(length - 1):
+        slots.append(next_slot(pattern, slots[-1]))
+    return torch.cat(slots)
+
+
+def step_through(backend, qkv, dtype=torch.float32, *, is_written_after=False):
     """Return what acting gives, input by input, with each row beginning two inputs after the one before."""
     rows, length, _, heads, width = qkv.shape
     pattern = backend.pattern
     keys, values = (torch.full((rows, heads, num_slots(pattern), width), 1e4, dtype=dtype) for _ in range(2))
     out = torch.zeros(rows, length, heads, width, dtype=dtype)
-    at = torch.arange(rows)
+    at, slots = torch.arange(rows), slots_of(pattern, length)
     for t in range(length + 2 * rows):
         position = (t - 2 * at).clamp(0, length - 1)
         q, k, v = qkv[at, position].unbind(1)
-        slot = slot_to_write(pattern, position)
+        slot, held = slots[position], ring_slots(pattern, position, q)
+        if is_written_after:
+            y = step_unwritten(pattern, qkv[at, position], keys, values, held.k_pos, position)
         keys[at, :, slot], values[at, :, slot] = k, v
-        out[at, position] = backend.step(q.unsqueeze(2), keys, values, ring_slots(pattern, position, q))[:, :, 0]
+        if not is_written_after:
+            y = backend.step(q.unsqueeze(2), keys, values, held)
+        out[at, position] = y[:, :, 0]
     return out
 
 
@@ -152,10 +165,19 @@ def test_stepping_equals_dense(name, pattern, window):
     torch.testing.assert_close(stepped.double(), dense(qkv, pattern).detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("window", [1, 3, 40])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_stepping_before_the_key_is_written_equals_dense(pattern, window):
+    pattern = Pattern(window, **PATTERNS[pattern])
+    qkv = qkv_of(24)
+    with torch.no_grad():
+        stepped = step_through(make_attention("vanilla", pattern, 0.0), qkv, is_written_after=True)
+    torch.testing.assert_close(stepped.double(), dense(qkv, pattern).detach(), rtol=1e-4, atol=1e-5)
+
+
 def test_sinks_keep_their_slots_and_later_inputs_go_round():
     pattern = Pattern(3, num_sinks=2)
-    written = slot_to_write(pattern, torch.arange(10)).tolist()
-    assert written == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3]
+    assert slots_of(pattern, 10).tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3]
     slots = ring_slots(pattern, torch.tensor([0, 1, 3, 9]), torch.zeros(1))
     filled = [[p for p in row if p <= 9] for row in slots.k_pos.tolist()]
     assert filled == [[0], [0, 1], [0, 1, 2, 3], [0, 1, 8, 9, 7]]

@@ -90,6 +90,37 @@ def softmax_kernel(pattern: Pattern, dropout_p: float) -> Kernel:
     return kernel
 
 
+def step_unwritten(
+    pattern: Pattern,
+    qkv: Float[Tensor, "B 3 N D"],
+    keys: Float[Tensor, "B N S D"],
+    values: Float[Tensor, "B N S D"],
+    k_pos: Int[Tensor, "B S"],
+    position: Int[Tensor, " B"],
+) -> Float[Tensor, "B N 1 D"]:
+    """Return the heads' outputs of one more input from a ring buffer into which its key is not written yet.
+
+    Equal to writing and attending then; nothing of the size of the ring is copied.
+
+    Args:
+        pattern: Of the attention.
+        qkv: Query, key and value of the present input.
+        keys: Ring buffer, as the last step left it.
+        values: Likewise.
+        k_pos: Position of the input in each slot once it is written.
+        position: Of the present input.
+    """
+    q, k, v = qkv.unsqueeze(3).unbind(1)
+    q_pos = position[:, None]
+    at = indices(keys.shape[1], q_pos, k_pos)
+    is_own = at[1] == at[2]
+    scores = torch.where(is_own, (q * k).sum(-1, keepdim=True), torch.matmul(q, keys.transpose(-1, -2))).float()
+    scores = pattern.adjusted(scores / math.sqrt(q.shape[-1]), *at)
+    weights = scores.masked_fill(~pattern.visible(*at), -math.inf).softmax(-1).to(v.dtype)
+    own = torch.where(is_own, weights, 0.0)
+    return torch.matmul(weights - own, values) + own.sum(-1, keepdim=True) * v
+
+
 def sdpa_kernel(pattern: Pattern, dropout_p: float) -> Kernel:
     """Return PyTorch's fused kernel, for patterns whose scores are plain."""
 

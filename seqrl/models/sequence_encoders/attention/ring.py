@@ -32,10 +32,10 @@ def num_slots(pattern: Pattern) -> int:
     return pattern.num_sinks + pattern.window
 
 
-def slot_to_write(pattern: Pattern, position: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Return the slot for the input at each row's position: sinks keep theirs, later inputs go round."""
-    after = position - pattern.num_sinks
-    return torch.where(after < 0, position, pattern.num_sinks + after % pattern.window)
+def next_slot(pattern: Pattern, slot: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """Return the slot after each row's: sinks keep theirs, later inputs go round."""
+    after = slot + 1
+    return torch.where(after < num_slots(pattern), after, pattern.num_sinks)
 
 
 def ring_slots(pattern: Pattern, position: Int[Tensor, " B"], example: Tensor) -> Slots:
