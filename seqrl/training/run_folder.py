@@ -161,12 +161,7 @@ class RunFolder:
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
         saved = with_defaults(_saved_config(self.path / "config.json"))
-        lines = [
-            f"  {path}  was {old!r}, now {new!r}"
-            for path, old, new in differences(saved, config.to_json())
-            if not path.startswith(CHANGEABLE_ON_RESUME)
-        ]
-        if lines:
+        if lines := changes_since(saved, config):
             raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join(lines))
 
     # ------------------------------------------------------------------------------------ checkpoints
@@ -220,6 +215,15 @@ def _saved_config(file: Path) -> dict[str, Any]:
     if not isinstance(saved, dict):
         raise CheckpointError(f"{file}: must be a JSON object, got {str(saved)[:60]}")
     return saved
+
+
+def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
+    """Return a line for each setting of a saved config that differs and may not, when the run is resumed."""
+    return [
+        f"  {path}  was {old!r}, now {new!r}"
+        for path, old, new in differences(saved, config.to_json())
+        if not path.startswith(CHANGEABLE_ON_RESUME)
+    ]
 
 
 def last_checkpoint(run: Path) -> Path | None:
