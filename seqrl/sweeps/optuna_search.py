@@ -85,11 +85,11 @@ class Search:
         self.settings: dict[str, Setting] = {}
         self.notes: dict[str, str] = {}
         self.active: list[_Trial] = []
-        self._watched = 0.0
+        self._watched, self._num_failed = 0.0, 0
         self._study = self._open()
 
     def _open(self) -> Any:
-        """Return the study in the sweep's folder; what was under way when the sweep ended is tried first."""
+        """Return the study in the sweep's folder; what was under way or failed is tried first."""
         optuna, section = self._optuna, self._section
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage = f"sqlite:///{(self._folder.path / 'optuna.db').resolve()}"
@@ -110,24 +110,26 @@ class Search:
             if old.state is optuna.trial.TrialState.RUNNING:
                 study.enqueue_trial(old.params)
                 study.tell(old.number, state=optuna.trial.TrialState.FAIL)
-            elif _SETTING in old.user_attrs:
+            elif old.state in (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED):
                 self._remember(old)
+        failed = {t.user_attrs[_SETTING]: t.params for t in trials if _FAILED in t.user_attrs}
+        for text, params in failed.items():
+            if self._plan.setting(json.loads(text)).name not in self.settings:
+                study.enqueue_trial(params)
         return study
 
     def _remember(self, old: Any) -> None:
         """Take note of a trial of an earlier part of the sweep."""
         setting = self._plan.setting(json.loads(old.user_attrs[_SETTING]))
         self.settings[setting.name] = setting
-        state = old.state.name.lower()
-        if note := {"pruned": "pruned", "fail": old.user_attrs.get(_FAILED, "")}.get(state):
-            self.notes[setting.name] = note
+        if old.state is self._optuna.trial.TrialState.PRUNED:
+            self.notes[setting.name] = "pruned"
 
     @property
     def num_done(self) -> int:
-        """Trials that have ended, and count."""
+        """Trials that have ended; those that failed in an earlier part of the sweep are tried again."""
         state = self._optuna.trial.TrialState
-        trials = self._study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED, state.FAIL))
-        return sum(trial.state is not state.FAIL or _FAILED in trial.user_attrs for trial in trials)
+        return len(self._study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED))) + self._num_failed
 
     @property
     def has_more(self) -> bool:
@@ -225,6 +227,7 @@ class Search:
             self.notes.pop(each.setting.name, None)
 
     def _fail(self, trial: Any, setting: Setting, why: str) -> None:
+        self._num_failed += 1
         trial.set_user_attr(_FAILED, why)
         self.notes[setting.name] = why
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)

@@ -62,7 +62,7 @@ def test_the_folder_can_be_compared_and_its_best_run_file_trained(capsys):
     assert compare.main(["sweeps/mine", "--metric", "eval/success_mean", "--resamples", "100"]) == 0
     out = capsys.readouterr().out
     assert "| bc gru | 1" in out
-    (best,) = csv.DictReader(Path("sweeps/mine/sweep.csv").open())
+    (best,) = csv.DictReader(Path("sweeps/mine/sweep.csv").read_text().splitlines())
     assert train.main(["--config", "sweeps/mine/best.json"]) == 0
     again = json.loads(Path("runs/mine_best/metrics.jsonl").read_text().splitlines()[-1])
     assert repr(again["eval/success_mean"]) == best["mean"]
@@ -103,4 +103,3 @@ def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
     starts = {run.name: len(read_starts(folder.run_path(run) / "provenance.json")) for run in plan.runs()}
     assert all(starts[name] == 1 for name in list(before)[:4])
     assert sum(starts.values()) <= 24 + 4  # two runs under way at each kill
-    print(f"{sum(starts.values())} starts of 24 runs")

@@ -50,7 +50,7 @@ def test_all_runs_once_and_what_they_came_to(stand_in, capsys):
     assert np.ptp(imageio.imread(mine.path / "sweep.png")) > 200
     best = json.loads(mine.read("best.json"))
     assert config_factory("bc", best).algo.optimizer.learning_rate == 0.01
-    assert [(m.name, len(m.runs)) for m in group_runs([str(mine.path)])][0] == (
+    assert next((m.name, len(m.runs)) for m in group_runs([str(mine.path)])) == (
         "bc transformer learning_rate=0.0001",
         2,
     )
