@@ -49,6 +49,8 @@ EXTRAS["test"] = [
     *EXTRAS["tensorboard"],
     *EXTRAS["completion"],
     *EXTRAS["lerobot"],
+    *EXTRAS["sweep"],
+    *EXTRAS["slurm"],
     "nbclient>=0.10",
     "ipykernel>=6.29",
 ]
