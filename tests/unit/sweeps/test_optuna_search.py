@@ -56,9 +56,10 @@ def test_it_begins_with_the_base_and_finds_better(stand_in, optuna, capsys):
 
 def test_less_can_be_better(stand_in, optuna, capsys):
     values = {"draw": {RATE: {"one_of": [1e-4, 1e-3, 1e-2]}}, "trials": 3, "search": "optuna", "direction": "min"}
-    stand_in(**values, set={"train.num_epochs": 1})
+    mine = stand_in(**values, set={"train.num_epochs": 1})
     assert sweep.main(["mine.json", "--jobs", "1"]) == 0
     assert "best: learning_rate=0.0001, 0.5; these are the base run's own values" in capsys.readouterr().out
+    assert study_of(optuna, mine).direction.name == "MINIMIZE"
 
 
 def test_a_run_below_the_median_is_pruned(stand_in, optuna, capsys):
