@@ -33,6 +33,7 @@ class SettingScores:
         scores: Seed -> score; None where the run has not ended.
         note: Why it has no more, such as ``pruned``.
         is_base: Whether the values are those of the base run.
+        is_share: Whether scores lie between 0 and 1, as successes do.
     """
 
     name: str
@@ -40,6 +41,7 @@ class SettingScores:
     scores: Mapping[int, float | None]
     note: str = ""
     is_base: bool = False
+    is_share: bool = False
 
     @property
     def known(self) -> np.ndarray:
@@ -54,7 +56,12 @@ class SettingScores:
     @property
     def estimate(self) -> Estimate | None:
         """Mean over seeds, with an interval from five seeds on; None without a score."""
-        return mean_interval(self.known) if len(self.known) else None
+        if not len(self.known):
+            return None
+        found = mean_interval(self.known)
+        if found.low is None or found.high is None or not self.is_share:
+            return found
+        return Estimate(found.value, max(found.low, 0.0), min(found.high, 1.0))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -194,9 +195,12 @@ class Interrupt:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Interrupt]:
-        """Take Ctrl-C, SIGTERM and SIGHUP as wishes inside the block; what is ignored already stays so."""
+        """Take Ctrl-C, SIGTERM and SIGHUP as wishes inside the block; what is ignored already stays so.
+
+        In another thread than the main one, nothing is done.
+        """
         before: dict[int, Any] = {}
-        for number in _SIGNALS:
+        for number in _SIGNALS if threading.current_thread() is threading.main_thread() else ():
             if (handler := signal.getsignal(number)) in (signal.SIG_DFL, signal.default_int_handler):
                 before[number] = handler
                 signal.signal(number, self._came)

@@ -160,7 +160,8 @@ class SweepFolder:
         failed = sum(run.name in self.failures for run in runs)
         note = note or (f"{failed} failed" if failed else "")
         is_base = bool(setting.values) and dict(setting.values) == self._plan.base_values
-        return SettingScores(setting.name, setting.values, scores, note, is_base)
+        is_share = self._plan.section.metric.endswith("success_mean")
+        return SettingScores(setting.name, setting.values, scores, note, is_base, is_share)
 
     def write_results(self, settings: Sequence[Setting], notes: Mapping[str, str]) -> str:
         """Write ``sweep.csv``, ``sweep.md``, ``sweep.png`` and ``best.json``, and return the table."""
