@@ -20,10 +20,8 @@ def swept(*settings, direction="max", labels=None):
 
 
 def test_the_best_has_all_its_seeds():
-    found = swept(
-        setting("half", 9.0, None), setting("low", 1.0, 2.0), setting("high", 3.0, 2.0)
-    none = setting("none", None)
-    )
+    half, low, high = setting("half", 9.0, None), setting("low", 1.0, 2.0), setting("high", 3.0, 2.0)
+    found = swept(half, low, high, setting("none", None))
     assert [s.name for s in found.ranked()] == ["high", "low", "half", "none"]
     assert found.best.name == "high"
     assert swept(*found.settings, direction="min").best.name == "low"
