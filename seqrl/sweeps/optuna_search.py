@@ -77,6 +77,8 @@ class Search:
     Attributes:
         settings: Name -> setting of every trial.
         notes: Name of a setting -> why it has no score.
+        active: Trials under way.
+        num_done: Trials that have ended; those that failed in an earlier part of the sweep are tried again.
     """
 
     def __init__(self, folder: SweepFolder, plan: Plan) -> None:
@@ -85,7 +87,7 @@ class Search:
         self.settings: dict[str, Setting] = {}
         self.notes: dict[str, str] = {}
         self.active: list[_Trial] = []
-        self._watched, self._num_failed = 0.0, 0
+        self._watched, self.num_done = 0.0, 0
         self._study = self._open()
 
     def _open(self) -> Any:
@@ -112,6 +114,7 @@ class Search:
                 study.tell(old.number, state=optuna.trial.TrialState.FAIL)
             elif old.state in (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED):
                 self._remember(old)
+                self.num_done += 1
         failed = {t.user_attrs[_SETTING]: t.params for t in trials if _FAILED in t.user_attrs}
         for text, params in failed.items():
             if self._plan.setting(json.loads(text)).name not in self.settings:
@@ -126,21 +129,24 @@ class Search:
             self.notes[setting.name] = "pruned"
 
     @property
-    def num_done(self) -> int:
-        """Trials that have ended; those that failed in an earlier part of the sweep are tried again."""
-        state = self._optuna.trial.TrialState
-        return len(self._study.get_trials(deepcopy=False, states=(state.COMPLETE, state.PRUNED))) + self._num_failed
-
-    @property
     def has_more(self) -> bool:
         """Whether another trial may begin."""
         return self.num_done + len(self.active) < self._section.trials
 
     # ------------------------------------------------------------------------------------------ settings
     def ask(self) -> None:
-        """Begin another trial."""
+        """Begin another trial.
+
+        Raises:
+            ConfigError: If what may be drawn has changed since the search began.
+        """
         trial = self._study.ask()
-        setting = self._plan.setting({key: self._suggest(trial, key) for key in self._section.draw})
+        try:
+            setting = self._plan.setting({key: self._suggest(trial, key) for key in self._section.draw})
+        except ValueError as error:  # Optuna's own
+            raise ConfigError(
+                f"{self._folder.path} was begun with another 'draw' ({error}); give the sweep another 'name'"
+            ) from error
         trial.set_user_attr(_SETTING, json.dumps(dict(setting.values)))
         self.settings[setting.name] = setting
         try:
@@ -223,11 +229,12 @@ class Search:
     def _end(self, each: _Trial, state: str, value: float | None = None) -> None:
         self._study.tell(each.trial, value, state=self._optuna.trial.TrialState[state.upper()])
         self.active.remove(each)
+        self.num_done += 1
         if state == "complete":
             self.notes.pop(each.setting.name, None)
 
     def _fail(self, trial: Any, setting: Setting, why: str) -> None:
-        self._num_failed += 1
+        self.num_done += 1
         trial.set_user_attr(_FAILED, why)
         self.notes[setting.name] = why
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)

@@ -118,3 +118,15 @@ def test_a_trial_whose_run_fails_is_told_and_tried_again(stand_in, optuna, capsy
     assert sweep.main(["mine.json", "--jobs", "1"]) == 0
     assert {len(pids) for pids in mine.starts.values()} == {1, 2}
     assert [t.state.name for t in study_of(optuna, mine).trials] == ["FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+
+
+def test_another_choice_or_direction_is_another_search(stand_in, optuna, capsys):
+    values = {"trials": 1, "search": "optuna", "set": {"train.num_epochs": 1}}
+    stand_in(**values, draw={RATE: {"one_of": [1e-4, 1e-3]}})
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0
+    stand_in(**{**values, "trials": 2}, draw={RATE: {"one_of": [1e-4, 1e-2]}})
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 2
+    assert "was begun with another 'draw'" in capsys.readouterr().err
+    stand_in(**values, draw={RATE: {"one_of": [1e-4, 1e-3]}}, direction="min")
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 2
+    assert "was begun with another direction" in capsys.readouterr().err
