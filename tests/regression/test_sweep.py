@@ -40,7 +40,7 @@ def _own_folder(tmp_path, monkeypatch):
 
 
 def write(name, **values):
-    Path(name).write_text(json.dumps({"base": BASE, "metric": "eval/success_mean", **values}))
+    Path(name).write_text(json.dumps({"base": BASE, **values}))
 
 
 def begin(file):
@@ -57,7 +57,7 @@ def rows(name, run):
 
 
 def test_the_folder_can_be_compared_and_its_best_run_file_trained(capsys):
-    write("mine.json", grid={"algo.optimizer.learning_rate": [1e-2]})
+    write("mine.json", grid={"algo.optimizer.learning_rate": [1e-2]}, metric="eval/success_mean")
     assert sweep.main(["mine.json"]) == 0
     assert compare.main(["sweeps/mine", "--metric", "eval/success_mean", "--resamples", "100"]) == 0
     out = capsys.readouterr().out
@@ -73,9 +73,9 @@ def test_the_folder_can_be_compared_and_its_best_run_file_trained(capsys):
 def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
     """The unbroken one is trained here, run by run, in one process."""
     grid = {"algo.optimizer.learning_rate": [1e-3, 1e-2], "algo.sequence_encoder.d_hidden": [8, 16]}
-    changes = {"train.num_epochs": 6, "train.steps_per_epoch": 40}
+    changes = {"train.num_epochs": 5, "train.steps_per_epoch": 12}
     for name in ("broken", "whole"):
-        write(f"{name}.json", grid=grid, seeds=6, set=changes)
+        write(f"{name}.json", grid=grid, seeds=6, set=changes, metric="valid/total", direction="min")
     plan = Plan(*read_sweep("broken.json"), "broken.json")
     folder = SweepFolder(plan)
     for num, number in ((4, signal.SIGKILL), (12, signal.SIGTERM)):
@@ -98,6 +98,8 @@ def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
             assert train.main(["--config", str(SweepFolder(whole).run_file(run))]) == 0
         SweepFolder(whole).write_results(whole.settings, {})
     assert Path("sweeps/broken/sweep.csv").read_bytes() == Path("sweeps/whole/sweep.csv").read_bytes()
+    with open("sweeps/broken/sweep.csv") as file:
+        assert len({row["mean"] for row in csv.DictReader(file)}) == 4
     for run in plan.runs():
         assert rows("broken", run.name) == rows("whole", run.name)
     starts = {run.name: len(read_starts(folder.run_path(run) / "provenance.json")) for run in plan.runs()}
