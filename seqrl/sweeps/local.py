@@ -32,12 +32,13 @@ class Teller:
         shown = sys.stderr.isatty() or in_notebook()
         kind = bar_class()
         kind.monitor_interval = 0  # no thread beside the one that starts processes
-        self._bar = kind(total=total, desc="runs", disable=not shown, leave=False)
+        self._bar = kind(total=total, unit=" runs", disable=not shown, leave=False)
 
     def skip(self, num: int) -> None:
         """Count runs that were finished before."""
         if num:
             logger.info("%d of %d runs are finished already", num, self._total)
+            self._bar.initial = num  # they do not count as speed
         self._count(num)
 
     def tell(self, ended: Ended) -> bool:
