@@ -42,6 +42,7 @@ def main(arguments):
     write_json(path / "config.json", config)
     does = config.get("env", {}).get("kwargs", {})
     if "fail" in does and Path(does["fail"]).exists():
+        sys.stdout.write("first line\nsecond line\nthe end of it\n")
         return 3
     last = path / "checkpoints" / "last"
     begin = int(last.read_text().strip().removeprefix("epoch_")) if last.exists() else 0
