@@ -34,6 +34,8 @@ EXTRAS = {
     "video": ["imageio-ffmpeg>=0.5"],
     "completion": ["argcomplete>=3.2"],
     "onnx": ["onnx>=1.16", "onnxscript>=0.1", "onnxruntime>=1.18"],
+    "sweep": ["optuna==5.0.0"],
+    "slurm": ["submitit==1.5.4"],
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.8", "mkdocstrings[python]>=1.0"],
 }
 EXTRAS["test"] = [
@@ -47,6 +49,8 @@ EXTRAS["test"] = [
     *EXTRAS["tensorboard"],
     *EXTRAS["completion"],
     *EXTRAS["lerobot"],
+    *EXTRAS["sweep"],
+    *EXTRAS["slurm"],
     "nbclient>=0.10",
     "ipykernel>=6.29",
 ]

@@ -161,12 +161,7 @@ class RunFolder:
             logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
             return
         saved = saved_config(self.path)
-        lines = [
-            f"  {path}  was {old!r}, now {new!r}"
-            for path, old, new in differences(saved, config.to_json())
-            if not path.startswith(CHANGEABLE_ON_RESUME)
-        ]
-        if lines:
+        if lines := changes_since(saved, config):
             raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join(lines))
 
     # ------------------------------------------------------------------------------------ checkpoints
@@ -222,6 +217,7 @@ def _saved_config(file: Path) -> dict[str, Any]:
     return saved
 
 
+<<<<<<< HEAD
 def saved_config(run: Path) -> dict[str, Any]:
     """Return what a run's ``config.json`` says, with defaults where an earlier version had no such key.
 
@@ -230,6 +226,14 @@ def saved_config(run: Path) -> dict[str, Any]:
     """
     values: dict[str, Any] = with_defaults(_saved_config(run / "config.json"))
     return values
+=======
+def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
+    """Return a line for each setting of a saved config that differs and may not, when the run is resumed."""
+    return [
+        f"  {path}  was {old!r}, now {new!r}"
+        for path, old, new in differences(saved, config.to_json())
+        if not path.startswith(CHANGEABLE_ON_RESUME) and not (path == "collect.engine" and new == "auto")
+    ]
 
 
 def last_checkpoint(run: Path) -> Path | None:

@@ -11,6 +11,8 @@ import pytest
 from seqrl.__main__ import module_of
 from seqrl.configs import config_factory
 from seqrl.scripts import export, train
+from seqrl.sweeps.planning import Plan
+from seqrl.sweeps.sweep_file import SweepSection, read_sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -53,11 +55,30 @@ def test_commands_parse(page):
 
 
 def test_fragments_of_run_files_are_legal():
-    fragments = [code for page in PAGES for code in blocks(page, "json")]
+    fragments = [code for page in PAGES if page.name != "sweeps.md" for code in blocks(page, "json")]
     assert fragments
     for fragment in fragments:
         values = json.loads(fragment if fragment.startswith("{") else "{" + fragment + "}")
         config_factory(values.get("algo_name", "actor_critic"), values)
+
+
+def test_sweep_files_are_legal(tmp_path):
+    codes = [*blocks(ROOT / "docs/sweeps.md", "json"), (ROOT / "examples/sweep_tmaze.json").read_text()]
+    assert len(codes) >= 4
+    for i, code in enumerate(codes):
+        file = tmp_path / f"{i}.json"
+        file.write_text(code)
+        assert Plan(*read_sweep(str(file)), file.name).runs()
+
+
+def test_the_page_of_sweeps_tells_every_key_and_default():
+    text = (ROOT / "docs/sweeps.md").read_text()
+    told = set(
+        re.findall(r"^\| (`.+?`) \|", text.partition("## The sweep file")[2].partition("## The folder")[0], re.M)
+    )
+    assert {key for cell in told for key in re.findall(r"`(\w+)`", cell)} == set(SweepSection.model_fields)
+    for key in ("trials", "seeds", "prune_after"):
+        assert re.search(rf"^\| `{key}` \| .*\({SweepSection.model_fields[key].default}\)", text, re.M), key
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -81,6 +81,8 @@ def test_every_extra_is_declared():
         "wandb",
         "video",
         "onnx",
+        "sweep",
+        "slurm",
         "docs",
         "test",
         "dev",
@@ -106,7 +108,7 @@ def _global_names(code):
 
 
 @pytest.mark.parametrize(
-    "package", ["algo", "configs", "core", "data", "envs", "models", "reports", "rollout", "training"]
+    "package", ["algo", "configs", "core", "data", "envs", "models", "reports", "rollout", "sweeps", "training"]
 )
 def test_every_name_that_is_read_is_there(package):
     """Neither ruff nor mypy can tell, because shapes in annotations are names as well."""

@@ -1,0 +1,1 @@
+"""Many runs of one run file with other settings and seeds: planned, run, and told in one table."""

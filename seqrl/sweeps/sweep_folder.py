@@ -1,0 +1,184 @@
+"""The sweep's folder: what was planned, what has ended, and what it came to."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqrl.configs.differences import with_defaults
+from seqrl.core.checkpoint_card import CheckpointCard
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from seqrl.core.files import FileLock, remove_temporaries, write_atomic, write_json
+from seqrl.core.strict_json import parse_json
+from seqrl.reports.sweep_scores import (
+    SettingScores,
+    SweepScores,
+    draw_sweep,
+    last_score,
+    metrics_of,
+    sweep_csv,
+    sweep_table,
+)
+from seqrl.sweeps.planning import Plan, Setting, SweepRun
+from seqrl.training.run_folder import changes_since, is_running, last_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+class SweepFolder:
+    """Where a sweep lies.
+
+    Args:
+        plan: The sweep.
+
+    Attributes:
+        path: The folder.
+        failures: Name of a run -> its last exit code, and the last lines that it printed.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.path = plan.path
+        self.failures: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the folder, and keep other sweeps out of it inside the block.
+
+        Raises:
+            ConfigError: If another process runs the sweep, or runs have begun with other settings.
+        """
+        for name in ("runs", "run_files", "logs"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(self.path / "lock")
+        except BlockingIOError as error:
+            raise ConfigError(f"another process runs the sweep in {self.path}; stop it first") from error
+        try:
+            remove_temporaries(self.path)
+            remove_temporaries(self.path / "run_files")
+            self.failures = _read_object(self.path / "failed.json")
+            write_json(self.path / "sweep.json", self._plan.section.to_values())
+            yield
+        finally:
+            lock.release()
+
+    def run_path(self, run: SweepRun) -> Path:
+        """Return the folder of a run."""
+        return self.path / "runs" / run.name
+
+    def run_file(self, run: SweepRun) -> Path:
+        """Return the run file of a run."""
+        return self.path / "run_files" / f"{run.name}.json"
+
+    def log_file(self, run: SweepRun) -> Path:
+        """Return what a run prints."""
+        return self.path / "logs" / f"{run.name}.txt"
+
+    def write_run_files(self, runs: Sequence[SweepRun]) -> None:
+        """Write run files.
+
+        Raises:
+            ConfigError: If a run has begun with other settings.
+        """
+        for run in runs:
+            self._check_unchanged(run)
+            write_json(self.run_file(run), dict(run.values))
+
+    def _check_unchanged(self, run: SweepRun) -> None:
+        saved = _read_object(self.run_path(run) / "config.json")
+        if saved and (lines := changes_since(with_defaults(saved), run.config)):
+            raise ConfigError(
+                f"{self.run_path(run)} was begun with other settings; give the sweep another 'name':\n"
+                + "\n".join(lines)
+            )
+
+    # --------------------------------------------------------------------------------------------- runs
+    def is_finished(self, run: SweepRun) -> bool:
+        """Tell whether a run is at its end: its last epoch is evaluated and saved, its report written.
+
+        A run that cannot be read is not; it says why when it is resumed.
+        """
+        path = self.run_path(run)
+        report = run.config.experiment.report
+        if not (path / "metrics.jsonl").is_file() or (report.enabled and not (path / "report.html").is_file()):
+            return False
+        if run.config.train.num_epochs == 0:  # evaluates, and saves nothing
+            return bool(metrics_of(path)) and not is_running(path)
+        try:
+            if (last := last_checkpoint(path)) is None:
+                return False
+            state = CheckpointCard(last, {}).json_object("training_state/state.json")
+        except CheckpointError:
+            return False
+        is_at_end = state.get("epoch", 0) >= run.config.train.num_epochs and not state.get("step_in_epoch", 0)
+        return is_at_end and bool(state.get("is_evaluated", True)) and not is_running(path)
+
+    def score(self, run: SweepRun) -> float | None:
+        """Return the score of a run that has ended."""
+        return last_score(self.run_path(run), self._plan.section.metric)
+
+    def check_metric(self, run: SweepRun) -> None:
+        """See that a run that has ended has logged the metric.
+
+        Raises:
+            DataError: If not; with what it has.
+        """
+        metric, have = self._plan.section.metric, metrics_of(self.run_path(run))
+        if metric not in have:
+            legal = ", ".join(sorted(have)) or "nothing"
+            raise DataError(f"{run.name} has no {metric!r}{did_you_mean(metric, have)}; it has {legal}")
+
+    def note_failure(self, run: SweepRun, exit_code: int, last_lines: Sequence[str]) -> None:
+        """Keep what a run failed with."""
+        self.failures[run.name] = {"exit_code": exit_code, "last_lines": list(last_lines)}
+        write_json(self.path / "failed.json", self.failures)
+
+    def forget_failure(self, run: SweepRun) -> None:
+        """Forget that a run failed, as it has not."""
+        if self.failures.pop(run.name, None) is not None:
+            write_json(self.path / "failed.json", self.failures)
+
+    # ------------------------------------------------------------------------------------------ results
+    def scores(self, settings: Sequence[Setting], notes: Mapping[str, str]) -> SweepScores:
+        """Return the scores of settings as far as their runs have ended.
+
+        Args:
+            settings: Which.
+            notes: Name of a setting -> why it has no more.
+        """
+        found = [self._setting_scores(setting, notes.get(setting.name, "")) for setting in settings]
+        section = self._plan.section
+        return SweepScores(found, self._plan.labels, section.metric, section.direction)
+
+    def _setting_scores(self, setting: Setting, note: str) -> SettingScores:
+        runs = self._plan.runs_of(setting)
+        scores = {run.seed: self.score(run) if self.is_finished(run) else None for run in runs}
+        failed = sum(run.name in self.failures for run in runs)
+        note = note or (f"{failed} failed" if failed else "")
+        is_base = bool(setting.values) and dict(setting.values) == self._plan.base_values
+        is_share = self._plan.section.metric.endswith("success_mean")
+        return SettingScores(setting.name, setting.values, scores, note, is_base, is_share)
+
+    def write_results(self, settings: Sequence[Setting], notes: Mapping[str, str]) -> str:
+        """Write ``sweep.csv``, ``sweep.md``, ``sweep.png`` and ``best.json``, and return the table."""
+        found = self.scores(settings, notes)
+        table = sweep_table(found)
+        write_atomic(self.path / "sweep.csv", sweep_csv(found))
+        write_atomic(self.path / "sweep.md", table + "\n")
+        draw_sweep(self.path / "sweep.png", found)
+        if (best := found.best) is not None:
+            write_json(self.path / "best.json", self._plan.best_values(self._plan.setting(best.values)))
+        return table
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """Return a JSON object; an empty one if there is none."""
+    try:
+        found = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
