@@ -217,7 +217,6 @@ def _saved_config(file: Path) -> dict[str, Any]:
     return saved
 
 
-<<<<<<< HEAD
 def saved_config(run: Path) -> dict[str, Any]:
     """Return what a run's ``config.json`` says, with defaults where an earlier version had no such key.
 
@@ -226,7 +225,8 @@ def saved_config(run: Path) -> dict[str, Any]:
     """
     values: dict[str, Any] = with_defaults(_saved_config(run / "config.json"))
     return values
-=======
+
+
 def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
     """Return a line for each setting of a saved config that differs and may not, when the run is resumed."""
     return [
