@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.mlp import make_norm
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
+from seqrl.models.sequence_encoders.time_scales import log_time_scales
 
 
 class _Recurrent(SequenceEncoder):
@@ -51,15 +51,7 @@ class _Recurrent(SequenceEncoder):
         raise NotImplementedError
 
     def _time_scales(self) -> Tensor:
-        """Return the logarithms of steps to remember, one per unit, from one to the window.
-
-        Half of the units are drawn evenly over the steps, most of which are long; half over their logarithm, so that
-        there are fast ones in a long window as well.
-        """
-        width, longest = self.rnn.hidden_size, max(self.window_steps - 1.0, 1.0)
-        over_steps = torch.empty(width // 2).uniform_(1.0, longest).log()
-        over_logarithm = torch.empty(width - width // 2).uniform_(0.0, math.log(longest))
-        return torch.cat((over_steps, over_logarithm))
+        return log_time_scales(self.rnn.hidden_size, self.window_steps)
 
     def _set_bias(self, layer: int, gate: int, value: Tensor | float) -> None:
         width = self.rnn.hidden_size
