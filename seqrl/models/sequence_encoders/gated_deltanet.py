@@ -28,10 +28,10 @@ from seqrl.models.sequence_encoders.time_scales import head_time_scales, inverse
 class GatedDeltaNetMixer(Mixer):
     r"""The block of the paper's figure 1.
 
-    :math:`S_t = \alpha_t (I - \beta_t k_t^\top k_t) S_{t-1} + \beta_t k_t^\top v_t`, :math:`y_t = q_t S_t`, per head, with
-    keys and queries of length one, :math:`\beta_t = \sigma(w_\beta x_t)` and Mamba-2's
-    :math:`\alpha_t = \exp(-a\,\mathrm{softplus}(w_\alpha x_t + b))`, where ``a`` and ``b`` are learned. At first the heads
-    forget in one step to the window.
+    :math:`S_t = \alpha_t (I - \beta_t k_t^\top k_t) S_{t-1} + \beta_t k_t^\top v_t`, :math:`y_t = q_t S_t`, per head,
+    with keys and queries of length one, :math:`\beta_t = \sigma(w_\beta x_t)` and Mamba-2's
+    :math:`\alpha_t = \exp(-a\,\mathrm{softplus}(w_\alpha x_t + b))`, where ``a`` and ``b`` are learned. At first the
+    heads forget in one step to the window.
 
     The kernel of the package flash-linear-attention is used on a GPU in half precision, from an empty state; that path
     has not been run on one.

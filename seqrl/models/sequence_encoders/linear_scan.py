@@ -17,7 +17,8 @@ def linear_scan(decay: Tensor, added: Tensor, start: Tensor) -> Tensor:
     Computes :math:`h_t = a_t h_{t-1} + b_t` for every number on its own. Chunks of sixteen steps run side by side, each
     from zero, then their ends are a recurrence of the same kind, sixteen times shorter, and so on: 4,096 steps take
     three times sixteen operations. Only products of decays are formed, never quotients nor logarithms, so nothing
-    overflows as long as no decay is above 1 in size, and no sign is forbidden. The gradient is the same scan, backwards.
+    overflows as long as no decay is above 1 in size, and no sign is forbidden. The gradient is the same scan,
+    backwards.
 
     Args:
         decay: ``(B, L, D)``, real or complex, at most 1 in size.

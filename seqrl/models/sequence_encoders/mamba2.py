@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ from seqrl.models.sequence_encoders.layers import (
 from seqrl.models.sequence_encoders.matrix_memory import CHUNK_STEPS, decayed_attention, decayed_step
 from seqrl.models.sequence_encoders.time_scales import head_time_scales, inverse_softplus
 
-MIN_STEP_SIZE, MAX_STEP_SIZE = 1e-3, 1e-1
 NORM_EPS = 1e-6
 
 
@@ -34,9 +32,10 @@ class Mamba2Mixer(Mixer):
 
     :math:`S_t = e^{-a \Delta_t} S_{t-1} + \Delta_t B_t^\top x_t`, :math:`y_t = C_t S_t + D x_t`, per head.
 
-    Two things differ from the paper, as in :class:`~seqrl.models.sequence_encoders.mamba.Mamba` and for the same reason:
-    ``B`` and ``C`` are normalised, so that the memory is as loud as the present, and the heads' rates ``a`` are such that
-    they forget in one step to the window at first.
+    Two things differ from the paper, as in :class:`~seqrl.models.sequence_encoders.mamba.Mamba` and for the same
+    reason: ``B`` and ``C`` are normalised, so that the memory is as loud as the present, and the heads forget in one
+    step to the window at first. A head that remembers for T steps starts with a step size of ``T ** -0.5``, so that all
+    it holds is as large as one input.
 
     The kernel of the package mamba-ssm is used on a GPU, from an empty state; that path has not been run on one.
     """
@@ -50,9 +49,9 @@ class Mamba2Mixer(Mixer):
         self.num_heads, self.d_state = num_heads, d_state
         self.input = nn.Linear(d_model, 2 * d_inner + 2 * d_state + num_heads, bias=False)
         self.convolution = ShortConvolution(sum(self.widths), d_conv)
-        sizes = torch.empty(num_heads).uniform_(math.log(MIN_STEP_SIZE), math.log(MAX_STEP_SIZE)).exp()
-        self.step_bias = nn.Parameter(inverse_softplus(sizes))
-        self.log_a = nn.Parameter(-(head_time_scales(num_heads, window_steps) * sizes).log())
+        scales = head_time_scales(num_heads, window_steps)
+        self.step_bias = nn.Parameter(inverse_softplus(scales.rsqrt()))
+        self.log_a = nn.Parameter(-0.5 * scales.log())
         self.skip = nn.Parameter(torch.ones(num_heads))
         self.norm = nn.RMSNorm(d_inner)
         self.output = nn.Linear(d_inner, d_model, bias=False)

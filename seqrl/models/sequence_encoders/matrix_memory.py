@@ -1,8 +1,8 @@
 r"""Memories that are a matrix per head, ``S <- decay S + k v^T``, read as ``q S``: chunk by chunk, and step by step.
 
 Within a chunk every step reads the others by a masked product, as attention does; between chunks the matrix is handed
-on. Both are exact, and the cost is linear in the length. Shapes: ``q`` and ``k`` are ``(B, H, L, N)``, where H may be 1,
-``v`` is ``(B, H, L, P)``, decays and gates are ``(B, H, L)``, a state is ``(B, H, N, P)``.
+on. Both are exact, and the cost is linear in the length. Shapes: ``q`` and ``k`` are ``(B, H, L, N)``, where H may be
+1, ``v`` is ``(B, H, L, P)``, decays and gates are ``(B, H, L)``, a state is ``(B, H, N, P)``.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ def delta_attention(
 ) -> tuple[Tensor, Tensor]:
     r"""Return :math:`y_t = q_t S_t` of the gated delta rule, and the last state.
 
-    :math:`S_t = e^{g_t} (I - \beta_t k_t^\top k_t) S_{t-1} + \beta_t k_t^\top v_t`: what the memory holds under a key is
-    replaced, by a share beta. That is :func:`decayed_attention` of the corrections
-    :math:`u_t = \beta_t (v_t - e^{g_t} k_t S_{t-1})` in place of the values; those of a chunk solve a triangular system,
-    which is linear in the chunk's first state, so it is solved for all chunks at once (the WY form).
+    :math:`S_t = e^{g_t} (I - \beta_t k_t^\top k_t) S_{t-1} + \beta_t k_t^\top v_t`: what the memory holds under a key
+    is replaced, by a share beta. That is :func:`decayed_attention` of the corrections
+    :math:`u_t = \beta_t (v_t - e^{g_t} k_t S_{t-1})` in place of the values; those of a chunk solve a triangular
+    system, which is linear in the chunk's first state, so it is solved for all chunks at once (the WY form).
 
     Source: Yang et al. (2024), Gated Delta Networks, arXiv 2412.06464, section 3.3.
     """

@@ -22,8 +22,12 @@ def log_time_scales(width: int, window_steps: int) -> Float[Tensor, " width"]:
 
 
 def head_time_scales(num_heads: int, window_steps: int) -> Float[Tensor, " heads"]:
-    """Return steps to remember, one per head: the window, and evenly in the logarithm down to one for the last."""
-    return torch.linspace(math.log(max(window_steps, 2)), 0.0, num_heads).exp()
+    """Return steps to remember, one per head, from the window down to one, likewise spread but not drawn."""
+    longest = float(max(window_steps, 2))
+    num_even = num_heads - num_heads // 2
+    over_steps = longest * torch.arange(num_even, 0, -1) / num_even
+    over_logarithm = torch.linspace(math.log(longest), 0.0, num_heads // 2 + 1)[1:].exp()
+    return torch.cat((over_steps, over_logarithm))
 
 
 def inverse_softplus(x: Tensor) -> Tensor:

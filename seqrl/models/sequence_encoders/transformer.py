@@ -71,6 +71,7 @@ class TransformerLayer(nn.Module):
         self.dropout = nn.Dropout(dropout_ff)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return outputs; ``attend`` makes the heads' outputs of queries, keys and values."""
         qkv = self.attention.project(self.norm1(x), rotation)
         x = x + self.norm2(self.attention.merge(attend(qkv)))
         hidden = self.norm4(self.activation(self.ff1(self.norm3(x))))
