@@ -154,7 +154,7 @@ class HybridSection(NormedSection):
     normed = ("d_model",)
     type: Literal["hybrid"] = "hybrid"
     layers: list[Literal["attention", "gated_deltanet", "lru", "mamba2", "min_gru", "mlstm"]] = Field(
-        default_factory=lambda: ["mamba2", "attention", "mamba2"], min_length=1, description="Memories, first to last."
+        ["mamba2", "attention", "mamba2"], min_length=1, description="Memories, first to last."
     )
     d_model: PositiveInt = Field(256, description="Width of the residual stream.")
     num_heads: PositiveInt = Field(

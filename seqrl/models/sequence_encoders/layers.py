@@ -92,7 +92,8 @@ class Stack(SequenceEncoder):
         self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
     ) -> tuple[Float[Tensor, "B L E"], State | None]:
         """Return the encodings, and the next state if one was given."""
-        x, after = self.input(x), {}
+        x = self.input(x)
+        after: State = {}
         for i, layer in enumerate(self.layers):
             x, own = layer(x, step, None if state is None else _own(state, i))
             after |= {f"{name}_{i}": tensor for name, tensor in (own or {}).items()}
@@ -100,7 +101,7 @@ class Stack(SequenceEncoder):
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return the empty state of every layer."""
-        state = {}
+        state: State = {}
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             own = layer.init_state(num_rows, device=device, dtype=dtype)

@@ -162,7 +162,8 @@ def _chunked(x: Tensor, size: int, dims: int, value: float = 0.0) -> Tensor:
     padding = -x.shape[2] % size
     if padding:
         x = pad(x, (0, 0, 0, padding) if dims == 3 else (0, padding), value=value)
-    return x.unflatten(2, (-1, size))
+    chunked: Tensor = x.unflatten(2, (-1, size))
+    return chunked
 
 
 def _decays(log_decay: Tensor) -> tuple[_Weights, Tensor]:
@@ -180,7 +181,8 @@ def _lower(x: Tensor) -> Tensor:
 
 
 def _entered(k: Tensor, weights: _Weights) -> Tensor:
-    return (k * weights.enter.unsqueeze(-1)).transpose(-1, -2)
+    entered: Tensor = k * weights.enter.unsqueeze(-1)
+    return entered.transpose(-1, -2)
 
 
 def _handed_on(added: Tensor, carry: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,7 +196,7 @@ def _handed_on(added: Tensor, carry: Tensor, start: Tensor) -> tuple[Tensor, Ten
 
 def _read(q: Tensor, k: Tensor, v: Tensor, weights: _Weights, starts: Tensor) -> Tensor:
     """Return the outputs ``(B, H, C K, P)``."""
-    near = (q @ k.transpose(-1, -2) * weights.within) @ v
+    near: Tensor = (q @ k.transpose(-1, -2) * weights.within) @ v
     far = (q * weights.reach.unsqueeze(-1)) @ starts
     return (near + far).flatten(2, 3)
 

@@ -58,10 +58,11 @@ class MLSTMMixer(Mixer):
         u, gate = self.input(x).chunk(2, dim=-1)
         seen, past = self.convolution(u, None if state is None else state["past"])
         q, k = self.query_key(seen).chunk(2, dim=-1)
-        heads = (wide(part).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in (q, k, self.value(u)))
-        gates = wide(self.gates(seen)).transpose(1, 2)
+        parts = (q, k, self.value(u))
+        q, k, v = (wide(part).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+        log_input, forget = wide(self.gates(seen)).transpose(1, 2).chunk(2, dim=1)
         with no_autocast(x):
-            y, memory = self._remembered(*heads, *gates.chunk(2, dim=1), state)
+            y, memory = self._remembered(q, k, v, log_input, forget, state)
         y = self.norm(y.transpose(1, 2).to(gate.dtype)).flatten(2)
         out: Tensor = self.output((y + self.skip * seen) * silu(gate))
         return out, None if state is None else {"past": past, **memory}
@@ -84,13 +85,10 @@ class MLSTMMixer(Mixer):
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype) -> State:
         """Return zeros: the convolution's past, a matrix per head, and the exponent by which it is divided."""
-        kept = {"device": torch.device(device), "dtype": wide_dtype(dtype)}
-        width = self.d_inner // self.num_heads + 1
-        return {
-            "past": self.convolution.init_past(num_rows, device=device, dtype=dtype),
-            "memory": torch.zeros(num_rows, self.num_heads, self.d_state, width, **kept),
-            "scale": torch.zeros(num_rows, self.num_heads, **kept),
-        }
+        shape = (num_rows, self.num_heads, self.d_state, self.d_inner // self.num_heads + 1)
+        memory = torch.zeros(shape, device=device, dtype=wide_dtype(dtype))
+        past = self.convolution.init_past(num_rows, device=device, dtype=dtype)
+        return {"past": past, "memory": memory, "scale": memory.new_zeros(shape[:2])}
 
 
 @SEQUENCE_ENCODERS.register("mlstm")
