@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+import seqrl.models.sequence_encoders  # noqa: F401  (registers them)
 from seqrl.core.registry import SEQUENCE_ENCODERS
 
 
