@@ -61,7 +61,7 @@ class AttentionLayer(Layer):
     def _attend(self, state: State) -> Callable[[Tensor], Tensor]:
         """Return the function that writes keys and values of one input, and attends to all within the window."""
         position, keys, values = state["position"], state["keys"], state["values"]
-        rows, slot = torch.arange(len(position), device=position.device), slot_to_write(self.pattern, position)
+        rows, slot = torch.arange(position.shape[0], device=position.device), slot_to_write(self.pattern, position)
 
         def attend(qkv: Tensor) -> Tensor:
             q, k, v = qkv[:, 0].unbind(1)
