@@ -27,6 +27,7 @@ EXTRAS = {
     "retro": ["stable-retro>=1.0.1", "opencv-python>=4.9"],
     "flash": ["flash-attn>=2.6"],
     "mamba": ["mamba-ssm>=2.2", "causal-conv1d>=1.4"],
+    "deltanet": ["flash-linear-attention>=0.3"],
     "tensorboard": ["tensorboard>=2.17"],
     "wandb": ["wandb>=0.19"],
     "minari": ["pyarrow>=17"],

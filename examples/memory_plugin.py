@@ -1,7 +1,7 @@
 """A memory of one's own: a gated linear recurrence, in the contract of SequenceEncoder.
 
-seqrl train --config bc.json --plugin examples/memory_plugin.py --set algo.sequence_encoder.type=min_gru
-seqrl train --config bc.json --plugin examples/memory_plugin.py --set algo.sequence_encoder.type=min_gru \
+seqrl train --config bc.json --plugin examples/memory_plugin.py --set algo.sequence_encoder.type=gated_average
+seqrl train --config bc.json --plugin examples/memory_plugin.py --set algo.sequence_encoder.type=gated_average \
     --set algo.sequence_encoder.d_model=64
 """
 
@@ -19,15 +19,15 @@ from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.sequence_encoders import SequenceEncoder, State
 
 
-class MinGRUSection(Section):
-    """Minimal GRU: gates see the input alone, so the recurrence is linear."""
+class GatedAverageSection(Section):
+    """A gated average of inputs: gates see the input alone, so the recurrence is linear."""
 
-    type: Literal["min_gru"] = "min_gru"
+    type: Literal["gated_average"] = "gated_average"
     d_model: PositiveInt = Field(128, description="Width of the inputs, of the memory and of the outputs.")
     num_layers: PositiveInt = Field(2, description="Layers, each beside a connection that skips it.")
 
 
-class MinGRULayer(nn.Module):
+class GatedAverageLayer(nn.Module):
     """``h_t = keep_t * h_{t-1} + (1 - keep_t) * new_t`` of every unit, with ``keep_t`` and ``new_t`` from ``x_t``."""
 
     def __init__(self, d_model: int, window_steps: int) -> None:
@@ -48,15 +48,15 @@ class MinGRULayer(nn.Module):
         return x + self.out(torch.stack(states, dim=1)), h
 
 
-@SEQUENCE_ENCODERS.register("min_gru", section=MinGRUSection)
-class MinGRU(SequenceEncoder):
-    """Layers of :class:`MinGRULayer` (Feng et al., 2024, arXiv 2410.01201); the memory is unbounded in time."""
+@SEQUENCE_ENCODERS.register("gated_average", section=GatedAverageSection)
+class GatedAverage(SequenceEncoder):
+    """Layers of :class:`GatedAverageLayer` (Feng et al., 2024, arXiv 2410.01201); the memory is unbounded in time."""
 
     def __init__(self, d_input: int, window_steps: int, *, d_model: int = 128, num_layers: int = 2) -> None:
         super().__init__(d_input, window_steps)
         self.d_output = d_model
         self.embed = nn.Linear(d_input, d_model)
-        self.layers = nn.ModuleList([MinGRULayer(d_model, window_steps) for _ in range(num_layers)])
+        self.layers = nn.ModuleList([GatedAverageLayer(d_model, window_steps) for _ in range(num_layers)])
         self.norm = nn.LayerNorm(d_model)
 
     def forward(

@@ -25,6 +25,12 @@ MEMORY_SIZES: dict[str, dict[str, int]] = {
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "transformer": {"d_model": 128, "num_heads": 4, "d_ff": 256, "num_layers": 2},
     "mamba": {"d_model": 128, "num_layers": 2},
+    "mamba2": {"d_model": 128, "num_heads": 4, "d_state": 32, "num_layers": 2},
+    "gated_deltanet": {"d_model": 128, "num_heads": 4, "d_state": 32, "num_layers": 2},
+    "mlstm": {"d_model": 128, "num_heads": 4, "d_state": 32, "num_layers": 2},
+    "hybrid": {"d_model": 128, "num_heads": 4, "d_state": 32, "d_ff": 256},
+    "min_gru": {"d_model": 128, "num_layers": 1},
+    "lru": {"d_model": 128, "d_state": 128, "num_layers": 2},
     "feedforward": {"d_model": 128, "d_ff": 256, "num_layers": 1},
 }
 """Sizes that a CPU trains in minutes; the classes' own defaults are for a GPU and long runs."""

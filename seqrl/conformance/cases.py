@@ -20,9 +20,15 @@ from seqrl.data.extras import RETURNS
 
 SMALL_MEMORY: dict[str, dict[str, Any]] = {
     "feedforward": {"d_model": 16, "d_ff": 32},
+    "gated_deltanet": {"d_model": 16, "num_heads": 2, "d_state": 4, "num_layers": 2},
     "gru": {"d_hidden": 16, "num_layers": 2, "d_output": 16},
+    "hybrid": {"d_model": 16, "num_heads": 2, "d_state": 4, "d_ff": 32, "layers": ["mamba2", "attention"]},
+    "lru": {"d_model": 16, "d_state": 16, "num_layers": 2},
     "lstm": {"d_hidden": 16, "num_layers": 2, "d_output": 16},
     "mamba": {"d_model": 16, "d_state": 4, "num_layers": 2},
+    "mamba2": {"d_model": 16, "num_heads": 2, "d_state": 4, "num_layers": 2},
+    "min_gru": {"d_model": 16, "num_layers": 2},
+    "mlstm": {"d_model": 16, "num_heads": 2, "d_state": 4, "num_layers": 2},
     "transformer": {"d_model": 16, "num_heads": 2, "d_ff": 32, "num_layers": 2},
 }
 """Options that make a sequence encoder tiny; an encoder that is not listed is checked at its defaults."""

@@ -22,7 +22,7 @@ CORE = (
 OPTIONAL = {
     "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",
     "metaworld": "metaworld", "robotics": "gymnasium_robotics", "dm_control": "dm_control", "pusht": "gym_pusht",
-    "mo-gymnasium": "mo_gymnasium", "flash": "flash_attn", "mamba": "mamba_ssm",
+    "mo-gymnasium": "mo_gymnasium", "flash": "flash_attn", "mamba": "mamba_ssm", "deltanet": "fla",
     "tensorboard": "tensorboard", "wandb": "wandb", "video": "imageio_ffmpeg", "onnx": "onnx",
 }  # fmt: skip
 
@@ -87,6 +87,7 @@ def _kernels() -> dict[str, str]:
     import torch
 
     from seqrl.models.sequence_encoders.attention.flash import flash_problem
+    from seqrl.models.sequence_encoders.kernels import imported_kernel
     from seqrl.models.sequence_encoders.mamba import kernel_problem
 
     is_gpu = torch.cuda.is_available()
@@ -101,6 +102,9 @@ def _kernels() -> dict[str, str]:
         if is_gpu
         else "not used: no gradient on a CPU; plain PyTorch instead",
         "mamba-ssm": f"not used: {no_mamba}; plain PyTorch instead" if no_mamba else "used in training",
+        "flash-linear-attention": "used in training in half precision"
+        if is_gpu and imported_kernel("flash-linear-attention")
+        else "not used: it needs an NVIDIA GPU and pip install 'seqrl[deltanet]'; plain PyTorch instead",
         "optimizer": "fused AdamW or Adam",
         "compile": "off",
     }

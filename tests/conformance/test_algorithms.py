@@ -1,7 +1,8 @@
 """What every registered algorithm has to do, on every memory, kind of actions and timestep encoder.
 
 `make test` meets every pair of an algorithm, a check, a memory and an action space, and every encoder with an agent;
-`make test-all` half of all cases.
+`make test-all` half of all cases. Memories that are stacks of layers differ in their layers alone: they meet every
+check with behaviour cloning, in `make test` one of them each, and every other algorithm meets one of them in one check.
 """
 
 import itertools
@@ -12,7 +13,8 @@ from seqrl.algo import ALGOS
 from seqrl.conformance.algorithms import CHECKS, AlgoCase
 from seqrl.conformance.cases import ACTION_SPACES
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
-from tests.grids import pairwise
+from seqrl.models.sequence_encoders.layers import Stack
+from tests.grids import each_once, pairwise
 
 ENCODERS = [name for name in TIMESTEP_ENCODERS.names() if name != "auto"]  # it is one of the others
 
@@ -22,9 +24,23 @@ def fits(name, check, *case):
 
 
 SAMPLED = ("actor_critic", "gru", "discrete")
-MEMORIES, ACTIONS = SEQUENCE_ENCODERS.names(), list(ACTION_SPACES)
+STACKS = [name for name in SEQUENCE_ENCODERS.names() if issubclass(SEQUENCE_ENCODERS.get(name), Stack)]
+MEMORIES = [name for name in SEQUENCE_ENCODERS.names() if name not in STACKS]
+ACTIONS = list(ACTION_SPACES)
 GRID = [
     *pairwise(ALGOS.names(), list(CHECKS), MEMORIES, ACTIONS, ["mlp"], keep=fits, every=2),
+    *each_once(["bc"], list(CHECKS), STACKS, ["discrete"], ["mlp"], keep=fits),
+    *(
+        pytest.param(*case)
+        for case in zip(
+            ALGOS.names(),
+            itertools.cycle(CHECKS),
+            itertools.cycle(STACKS),
+            itertools.cycle(["box", "discrete"]),
+            itertools.repeat("mlp"),
+        )
+        if case[0] != "bc" and fits(*case)
+    ),
     *(
         pytest.param(*case, marks=[] if (case[0], *case[2:4]) == SAMPLED else pytest.mark.slow)
         for case in itertools.product(ALGOS.names(), list(CHECKS), MEMORIES, ACTIONS, sorted({*ENCODERS} - {"mlp"}))

@@ -16,6 +16,9 @@ VARIANTS = [(name, {}) for name in SEQUENCE_ENCODERS.names()] + [
     ("gru", {"start": "learned", "d_output": None, "norm": "simnorm"}),
     ("lstm", {"start": "learned", "d_output": None, "norm": "hypersphere"}),
     ("mamba", {"d_conv": 1, "expand": 1, "norm": "rms"}),
+    ("mamba2", {"d_conv": 1, "expand": 1, "norm": "rms"}),
+    ("hybrid", {"layers": ["gated_deltanet", "lru"]}),
+    ("hybrid", {"layers": ["min_gru", "attention", "mlstm"]}),
 ]
 CASES = {f"{name}-{'-'.join(map(str, options.values()))}": MemoryCase(name, options) for name, options in VARIANTS}
 FITTING = [(case, check) for case in CASES for check in CHECKS if CHECKS[check].fits(CASES[case])]

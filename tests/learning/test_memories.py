@@ -21,6 +21,14 @@ MEMORIES = {
     "lstm": ({"type": "lstm", **WIDE}, 8),
     "mamba": ({"type": "mamba", "d_model": 32, "num_layers": 1}, 20),
 }
+MATRICES = {"d_model": 64, "num_heads": 4, "d_state": 16, "num_layers": 1}
+NEWER = {
+    "min_gru": {"d_model": 64, "num_layers": 1},
+    "lru": {"d_model": 64, "d_state": 64, "num_layers": 1},
+    "mamba2": MATRICES,
+    "gated_deltanet": MATRICES,
+    "mlstm": MATRICES,
+}
 CONTROLS = {
     "transformer, two windows fall short": ({**WINDOWED, "window_steps": 40}, 8),
     "feedforward": ({"type": "feedforward", "d_model": 64, "d_ff": 128}, 3),
@@ -56,6 +64,12 @@ def test_it_remembers_a_hundred_steps(name, tmp_path):
     memory, num_epochs = MEMORIES[name]
     seed = int("windows" in name)
     assert final_success(tmp_path, num_epochs, memory, *CORRIDOR, f"train.seed={seed}") >= 0.98
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_one_small_layer_remembers_twenty_steps(name, tmp_path):
+    corridor = ("env.kwargs.corridor_length=20", "train.window_steps=21")
+    assert final_success(tmp_path, 10, {"type": name, **NEWER[name]}, *corridor) >= 0.98
 
 
 @pytest.mark.parametrize("name", CONTROLS)

@@ -294,8 +294,8 @@ def test_every_plugin_keeps_the_contracts(plugin, capsys):
 @pytest.mark.parametrize("check", list(MEMORY_CHECKS))
 def test_the_memory_keeps_the_contract(check):
     load_plugins([MEMORY])
-    assert "min_gru" in SEQUENCE_ENCODERS
-    MEMORY_CHECKS[check](MemoryCase("min_gru", {"d_model": 16}))
+    assert "gated_average" in SEQUENCE_ENCODERS
+    MEMORY_CHECKS[check](MemoryCase("gated_average", {"d_model": 16}))
 
 
 def test_the_environment_is_sound(capsys):
@@ -330,8 +330,8 @@ def test_both_plugins_train_and_deploy(tmp_path):
     plugins = ["--plugin", MEMORY, "--plugin", ENVIRONMENT, "--name", "lock", "--debug"]
     settings = [
         "env.id=examples/Lock-v0", "env.kwargs={}", "env.eval_kwargs={}", "train.window_steps=8",
-        "algo.sequence_encoder.type=min_gru", "algo.sequence_encoder.d_model=16", "experiment.report.enabled=false",
-        "experiment.evaluation.max_steps=null",
+        "algo.sequence_encoder.type=gated_average", "algo.sequence_encoder.d_model=16",
+        "experiment.report.enabled=false", "experiment.evaluation.max_steps=null",
     ]  # fmt: skip
     assert train.main(["--config", "tmaze_online.json", *plugins, *(a for s in settings for a in ("--set", s))]) == 0
     last = [json.loads(line) for line in (tmp_path / "runs/lock/metrics.jsonl").read_text().splitlines()][-1]

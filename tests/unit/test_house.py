@@ -78,6 +78,7 @@ def test_every_extra_is_declared():
         "tensorboard",
         "flash",
         "mamba",
+        "deltanet",
         "wandb",
         "video",
         "onnx",

@@ -81,6 +81,112 @@ class MambaSection(NormedSection):
     norm: NormName = Field("layer", description="Normalisation before each block and of the output.")
 
 
+@SEQUENCE_ENCODERS.register_section("min_gru")
+class MinGRUSection(NormedSection):
+    """GRU whose gates do not read its state (Feng et al., 2024): small, and trained by a parallel scan."""
+
+    normed = ("d_model",)
+    type: Literal["min_gru"] = "min_gru"
+    d_model: PositiveInt = Field(256, description="Width of the residual stream.")
+    expand: PositiveInt = Field(1, description="Width of the recurrent state, as a multiple of d_model.")
+    num_layers: PositiveInt = Field(2, description="Layers.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")
+    norm: NormName = Field("layer", description="Normalisation before each layer and of the output.")
+
+
+@SEQUENCE_ENCODERS.register_section("lru")
+class LRUSection(NormedSection):
+    """Linear recurrent unit (Orvieto et al., 2023): rates and frequencies of forgetting that no input changes."""
+
+    normed = ("d_model",)
+    type: Literal["lru"] = "lru"
+    d_model: PositiveInt = Field(256, description="Width of the residual stream.")
+    d_state: PositiveInt = Field(256, description="Complex numbers that each layer remembers.")
+    num_layers: PositiveInt = Field(3, description="Layers.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")
+    norm: NormName = Field("layer", description="Normalisation before each layer and of the output.")
+
+
+class _MatrixSection(NormedSection):
+    normed = ("d_model",)
+    d_model: PositiveInt = Field(256, description="Width of the residual stream.")
+    num_heads: PositiveInt = Field(4, description="Matrices that each layer remembers; must divide expand x d_model.")
+    d_state: PositiveInt = Field(64, description="Width of the keys and queries of each head: rows of its matrix.")
+    d_conv: PositiveInt = Field(4, description="Inputs that the convolution before the memory sees.")
+    expand: PositiveInt = Field(2, description="Width of all values together, as a multiple of d_model.")
+    num_layers: PositiveInt = Field(3, description="Layers.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")
+    norm: NormName = Field("layer", description="Normalisation before each layer and of the output.")
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> _MatrixSection:
+        _check_heads(self.num_heads, self.expand * self.d_model, f"{self.expand} x d_model {self.d_model}")
+        return self
+
+
+@SEQUENCE_ENCODERS.register_section("mamba2")
+class Mamba2Section(_MatrixSection):
+    """State space duality (Dao & Gu, 2024): matrices that forget at rates that the input sets; fast on long windows."""
+
+    type: Literal["mamba2"] = "mamba2"
+    num_heads: PositiveInt = Field(8, description="Matrices that each layer remembers; must divide expand x d_model.")
+
+
+@SEQUENCE_ENCODERS.register_section("gated_deltanet")
+class GatedDeltaNetSection(_MatrixSection):
+    """Gated DeltaNet (Yang et al., 2024): what is held under a key is replaced, so that associations can change."""
+
+    type: Literal["gated_deltanet"] = "gated_deltanet"
+    expand: PositiveInt = Field(1, description="Width of all values together, as a multiple of d_model.")
+
+
+@SEQUENCE_ENCODERS.register_section("mlstm")
+class MLSTMSection(_MatrixSection):
+    """xLSTM's mLSTM (Beck et al., 2024): matrices with exponential gates, which can outweigh all that was before."""
+
+    type: Literal["mlstm"] = "mlstm"
+
+
+@SEQUENCE_ENCODERS.register_section("hybrid")
+class HybridSection(NormedSection):
+    """Layers of different memories, such as attention between Mamba-2 (after Lieber et al., 2024, Jamba)."""
+
+    normed = ("d_model",)
+    type: Literal["hybrid"] = "hybrid"
+    layers: list[Literal["attention", "gated_deltanet", "lru", "mamba2", "min_gru", "mlstm"]] = Field(
+        ["mamba2", "attention", "mamba2"], min_length=1, description="Memories, first to last."
+    )
+    d_model: PositiveInt = Field(256, description="Width of the residual stream.")
+    num_heads: PositiveInt = Field(
+        8, description="Heads of attention, and matrices of the others; must divide d_model."
+    )
+    d_state: PositiveInt = Field(64, description="Width of the keys and queries of a matrix.")
+    d_conv: PositiveInt = Field(4, description="Inputs that the convolution before a matrix sees.")
+    expand: PositiveInt = Field(2, description="Width of all but attention, as a multiple of d_model.")
+    d_ff: PositiveInt = Field(1024, description="Hidden width of the feed-forward block after attention.")
+    window_steps: PositiveInt | None = Field(
+        None, description="Inputs that attention sees, itself included; null is train.window_steps."
+    )
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")
+    norm: NormName = Field("layer", description="Normalisation before each layer and of the output.")
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> HybridSection:
+        _check_heads(self.num_heads, self.d_model, f"d_model {self.d_model}")
+        if "attention" in self.layers and self.d_model // self.num_heads % 2:
+            raise ValueError(
+                f"attention has rotary positions and needs an even width per head, got d_model {self.d_model} / "
+                f"num_heads {self.num_heads} = {self.d_model // self.num_heads}"
+            )
+        return self
+
+
+def _check_heads(num_heads: int, width: int, what: str) -> None:
+    if width % num_heads:
+        legal = [h for h in range(1, width + 1) if width % h == 0]
+        raise ValueError(f"num_heads {num_heads} does not divide {what}; legal: {legal}")
+
+
 ATTENTION_LACKS: dict[str, set[str]] = {
     "auto": set(),
     "sdpa": {"logit_clip", "score"},

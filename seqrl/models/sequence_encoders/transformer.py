@@ -26,7 +26,9 @@ from seqrl.models.sigma_linear import SigmaLinear
 Rotation = tuple[Tensor, Tensor] | None
 
 
-class _Attention(nn.Module):
+class AttentionHeads(nn.Module):
+    """Projections of attention: to queries, keys and values, and from what the heads give."""
+
     def __init__(
         self, d_model: int, num_heads: int, linear: Callable[..., nn.Module], dropout_qkv: float,
         use_head_scale: bool,
@@ -53,11 +55,11 @@ class _Attention(nn.Module):
         return merged
 
 
-class _Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """``x += LN2(attn(LN1 x)); x += drop(W2 LN4(act(W1 LN3 x)))``."""
 
     def __init__(
-        self, attention: _Attention, d_model: int, d_ff: int, linear: Callable[..., nn.Module], activation: str,
+        self, attention: AttentionHeads, d_model: int, d_ff: int, linear: Callable[..., nn.Module], activation: str,
         norm: str, dropout_ff: float, use_normformer: bool,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -70,6 +72,7 @@ class _Layer(nn.Module):
         self.dropout = nn.Dropout(dropout_ff)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return outputs; ``attend`` makes the heads' outputs of queries, keys and values."""
         qkv = self.attention.project(self.norm1(x), rotation)
         x = x + self.norm2(self.attention.merge(attend(qkv)))
         hidden = self.norm4(self.activation(self.ff1(self.norm3(x))))
@@ -132,8 +135,8 @@ class Transformer(SequenceEncoder):
             self.positions = nn.Embedding(max_steps, d_model)
         self.dropout = nn.Dropout(dropout_embedding)
         self.layers = nn.ModuleList(
-            _Layer(
-                _Attention(d_model, num_heads, linear, dropout_qkv, use_head_scale),
+            TransformerLayer(
+                AttentionHeads(d_model, num_heads, linear, dropout_qkv, use_head_scale),
                 d_model, d_ff, linear, activation, norm, dropout_ff, use_normformer,
             )
             for _ in range(num_layers)

@@ -1,0 +1,36 @@
+"""CUDA kernels of other packages, used where they are installed and the inputs are on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+import torch
+
+KERNELS = {
+    "mamba-ssm": ("mamba_ssm.ops.triton.ssd_combined", "mamba_chunk_scan_combined"),
+    "flash-linear-attention": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
+}
+"""Package -> module and function."""
+
+
+@functools.cache
+def imported_kernel(package: str) -> Any:
+    """Return the function, or None where it cannot be imported."""
+    module, name = KERNELS[package]
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
+        return None
+
+
+def mamba2_kernel(x: torch.Tensor) -> Any:
+    """Return mamba-ssm's kernel for such inputs, or None where plain PyTorch has to do: on a CPU, and in float64."""
+    return imported_kernel("mamba-ssm") if x.is_cuda and x.dtype != torch.float64 else None
+
+
+def delta_kernel(x: torch.Tensor) -> Any:
+    """Return flash-linear-attention's kernel for such inputs, which has to be on a GPU and in half precision."""
+    is_half = x.dtype in (torch.bfloat16, torch.float16)
+    return imported_kernel("flash-linear-attention") if x.is_cuda and is_half else None
