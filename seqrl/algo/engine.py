@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from seqrl.algo.export import (
 from seqrl.algo.export_noise import NORMAL, Draw, GivenNoise
 from seqrl.core.errors import ConfigError
 from seqrl.core.tensors import SeqInputs
-from seqrl.models.sequence_encoders import SequenceEncoder, State
+from seqrl.models.sequence_encoders import State
 
 logger = logging.getLogger(__name__)
 
@@ -135,17 +136,17 @@ class OnnxEngine:
         example = step.example(3)
         self._has_mask, self._reads_luck, self._noise = MASK in example, step.explores, step.noise
         self._state_names = [name.removeprefix(MEMORY) for name in example if name.startswith(MEMORY)]
-        encoders = [net for net in self.algo.nets.modules() if isinstance(net, SequenceEncoder)]
+        writing: list[Any] = [net for net in self.algo.nets.modules() if hasattr(net, "defers_writes")]
         try:
-            for encoder in encoders:
-                encoder.defers_writes = True
+            for net in writing:
+                net.defers_writes = True
             with torch.no_grad():
                 after = dict(zip(self._state_names, step(*example.values())[1:], strict=True))
             outputs = [ACTION, *(f"next_{MEMORY}{name}" for name in self._state_names)]
             self._proto = onnx_model(step, step.example(3), outputs, folds=False)
         finally:
-            for encoder in encoders:
-                encoder.defers_writes = False
+            for net in writing:
+                net.defers_writes = False
         self._written = [name for name in self._state_names if after[name].shape != example[MEMORY + name].shape]
         weights = dict([*step.named_parameters(), *step.named_buffers()])
         self._weights = [(e, weights[e.name]) for e in self._proto.graph.initializer if e.name in weights]
@@ -187,9 +188,15 @@ class OnnxEngine:
         found = dict(zip(self._state_names, after, strict=True))
         rows = np.arange(num_rows)
         for name in self._written:
-            slot = state[f"{name.rpartition('/')[0]}/slot".lstrip("/")].numpy()
-            state[name].numpy()[rows, :, slot] = found.pop(name)[:, :, 0]
+            state[name].numpy()[rows, :, state[_slot_of(name, state)].numpy()] = found.pop(name)[:, :, 0]
         return torch.from_numpy(action), {**state, **{name: torch.from_numpy(v) for name, v in found.items()}}
+
+
+def _slot_of(name: str, state: State) -> str:
+    """Return the entry that tells where an entry is written to: of ``keys_1``, ``slot_1`` or else ``slot``."""
+    folder = name[: name.rfind("/") + 1]
+    own = f"{folder}slot_{name.rpartition('_')[2]}"
+    return own if own in state else f"{folder}slot"
 
 
 def _drawn(kind: str, shape: tuple[int, int]) -> Tensor:

@@ -26,7 +26,8 @@ class SequenceEncoder(nn.Module, ABC):
         d_output: Width of the outputs.
         max_step: Largest step index that the encoder can take, or None.
         defers_writes: Set by who keeps the state: of entries ``(B, N, S, D)`` in which a step writes to one of the S
-            slots, return ``(B, N, 1, D)``, to be written at the slot ``(B,)`` of the entry ``slot`` that was given.
+            slots, return ``(B, N, 1, D)``, to be written at the ``(B,)`` slots that the entry ``slot`` (of ``keys_1``:
+            ``slot_1``, if there is one) named before the step.
     """
 
     d_output: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,13 +11,7 @@ from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.models.sequence_encoders.attention import (
-    Pattern,
-    make_attention,
-    num_slots,
-    ring_slots,
-    slot_to_write,
-)
+from seqrl.models.sequence_encoders.attention import Pattern, RingStep, empty_ring, make_attention
 from seqrl.models.sequence_encoders.base import State
 from seqrl.models.sequence_encoders.gated_deltanet import GatedDeltaNetMixer
 from seqrl.models.sequence_encoders.layers import Layer, Mixer, Residual, Stack
@@ -32,6 +27,8 @@ ROTARY_BASE = 10_000.0
 
 class AttentionLayer(Layer):
     """A layer of the Transformer with rotary positions, which also acts: keys and values are in a ring buffer."""
+
+    defers_writes = False
 
     def __init__(
         self, d_model: int, *, num_heads: int, d_ff: int, window_steps: int, norm: str, dropout: float
@@ -54,32 +51,16 @@ class AttentionLayer(Layer):
         outputs = []
         for t in range(x.shape[1]):
             turned = tuple(part[:, t : t + 1] for part in rotation)
-            outputs.append(self.inner(x[:, t : t + 1], turned, self._attend(state)))
-            state["position"] += 1
+            ring = RingStep(self.attention, state, x, defers_writes=self.defers_writes)
+            attend = functools.partial(ring.attend, keys="keys", values="values")
+            outputs.append(self.inner(x[:, t : t + 1], turned, attend))
+            state = ring.after()
         return torch.cat(outputs, dim=1), state
-
-    def _attend(self, state: State) -> Callable[[Tensor], Tensor]:
-        """Return the function that writes keys and values of one input, and attends to all within the window."""
-        position, keys, values = state["position"], state["keys"], state["values"]
-        rows, slot = torch.arange(position.shape[0], device=position.device), slot_to_write(self.pattern, position)
-
-        def attend(qkv: Tensor) -> Tensor:
-            q, k, v = qkv[:, 0].unbind(1)
-            keys[rows, :, slot] = k.to(keys.dtype)
-            values[rows, :, slot] = v.to(values.dtype)
-            seen = ring_slots(self.pattern, position, q)
-            return self.attention.step(q.unsqueeze(2), keys.to(q.dtype), values.to(q.dtype), seen).transpose(1, 2)
-
-        return attend
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype) -> State:
         """Return an empty ring buffer."""
-        shape = (num_rows, self.num_heads, num_slots(self.pattern), self.d_head)
-        return {
-            "position": torch.zeros(num_rows, device=device, dtype=torch.int64),
-            "keys": torch.zeros(shape, device=device, dtype=dtype),
-            "values": torch.zeros(shape, device=device, dtype=dtype),
-        }
+        shape = (num_rows, self.num_heads, self.d_head)
+        return empty_ring(self.attention, shape, "keys", "values", device=device, dtype=dtype)
 
 
 @SEQUENCE_ENCODERS.register("hybrid")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -13,11 +14,10 @@ from seqrl.models.mlp import make_activation, make_norm
 from seqrl.models.sequence_encoders.attention import (
     AttentionScore,
     Pattern,
+    RingStep,
+    empty_ring,
     make_attention,
-    next_slot,
     num_slots,
-    ring_slots,
-    step_unwritten,
 )
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
 from seqrl.models.sequence_encoders.positions import FixedPositions, rotary_angles, rotate
@@ -172,29 +172,12 @@ class Transformer(SequenceEncoder):
         self.attention.check(device, is_half=is_half)
 
     def _step(self, x: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
-        position, slot = state["position"], state["slot"]
-        rows = torch.arange(position.shape[0], device=position.device)
         x, rotation = self._embed(x, step)
-        slots = ring_slots(self.pattern, position, x)
-        written: State = {}
+        ring = RingStep(self.attention, state, x, defers_writes=self.defers_writes)
         for i, layer in enumerate(self.layers):
-            keys, values = state[f"keys_{i}"], state[f"values_{i}"]
-
-            def attend(qkv: Tensor, i: int = i, keys: Tensor = keys, values: Tensor = values) -> Tensor:
-                q, k, v = qkv[:, 0].unbind(1)
-                if self.defers_writes:
-                    written[f"keys_{i}"], written[f"values_{i}"] = k.unsqueeze(2), v.unsqueeze(2)
-                    y = step_unwritten(self.pattern, qkv[:, 0], keys, values, slots.k_pos, position)
-                    return y.transpose(1, 2)
-                keys[rows, :, slot] = k.to(keys.dtype)
-                values[rows, :, slot] = v.to(values.dtype)
-                y = self.attention.step(q.unsqueeze(2), keys.to(q.dtype), values.to(q.dtype), slots)
-                return y.transpose(1, 2)
-
-            x = layer(x, rotation, attend)
-        state = {**state, **written, "position": position + 1, "slot": next_slot(self.pattern, slot)}
+            x = layer(x, rotation, functools.partial(ring.attend, keys=f"keys_{i}", values=f"values_{i}"))
         normed: Tensor = self.norm(x)
-        return normed, state
+        return normed, ring.after()
 
     def _embed(self, x: Tensor, step: Tensor) -> tuple[Tensor, Rotation]:
         x = self.input(x)
@@ -207,12 +190,9 @@ class Transformer(SequenceEncoder):
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return an empty ring buffer per layer, with a slot for each sink and input of the window, and positions."""
-        shape = (num_rows, self.num_heads, num_slots(self.pattern), self.d_output // self.num_heads)
-        state = {name: torch.zeros(num_rows, device=device, dtype=torch.int64) for name in ("position", "slot")}
-        for i in range(len(self.layers)):
-            state[f"keys_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
-            state[f"values_{i}"] = torch.zeros(shape, device=device, dtype=dtype)
-        return state
+        names = [f"{kind}_{i}" for i in range(len(self.layers)) for kind in ("keys", "values")]
+        shape = (num_rows, self.num_heads, self.d_output // self.num_heads)
+        return empty_ring(self.attention, shape, *names, device=device, dtype=dtype)
 
     def reset_rows(self, state: State, rows: Tensor) -> State:
         """Empty the memory of some rows, as far as it has been written to."""

@@ -60,7 +60,7 @@ CASES = [
     *(pytest.param(name, memory, kind, marks=slow) for name, memory, kind in (
         ("bc", "mamba", "multi_discrete"), ("bc_vae", "lstm", "box"), ("bcq", "identity", "box"),
         ("act", "feedforward", "box"), ("cql", "transformer", "discrete"), ("edac", "lstm", "box"),
-        ("fql", "gru", "box"), ("hbc", "transformer", "box"), ("iql", "feedforward", "multi_binary"),
+        ("fql", "gru", "box"), ("bc", "hybrid", "discrete"), ("hbc", "transformer", "box"), ("iql", "feedforward", "multi_binary"),
         ("multitask", "mamba", "discrete"), ("td3_bc", "transformer", "box"), ("bc", "gru", "hybrid"),
         ("flow_matching", "gru", "box"),
     )),
