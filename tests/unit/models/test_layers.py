@@ -14,12 +14,14 @@ STACKS = [name for name in SEQUENCE_ENCODERS.names() if issubclass(SEQUENCE_ENCO
 
 @pytest.mark.parametrize("name", STACKS)
 def test_memories_stay_wide_under_autocast(name):
-    encoder, x = MemoryCase(name).build(), torch.randn(2, 70, 6)
+    encoder = MemoryCase(name).build()
+    torch.manual_seed(0)
+    x = torch.randn(2, 70, 6)
     exact, _ = encoder(x, clock(x))
     with torch.autocast("cpu", torch.bfloat16):
         y, _ = encoder(x, clock(x))
         _, state = encoder(x[:, :2], clock(x)[:, :2], encoder.init_state(2, device="cpu"))
-    torch.testing.assert_close(y.float(), exact, rtol=0.1, atol=0.15)
+    assert (y.float() - exact).norm() < 0.06 * exact.norm()  # in 40 draws of weights and inputs it was below 0.04
     grads = torch.autograd.grad(y.float().square().sum(), list(encoder.parameters()))
     assert all(g.isfinite().all() and g.dtype == torch.float32 for g in grads)
     assert all(tensor.dtype in (torch.float32, torch.int64) or "past" in name for name, tensor in state.items())
