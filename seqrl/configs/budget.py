@@ -143,7 +143,8 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    num_envs = _get(values, "collect.num_envs", max(1, min(NUM_ENVS, total // 1000)))
+    num_tasks = len(_get(values, "env.tasks", None) or ())
+    num_envs = _get(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, total // 1000)))
     epochs = _epochs(values)
     per_epoch = _get(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if not 0 < epochs * num_envs * per_epoch <= total:
@@ -160,7 +161,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
     out = [
-        Derived("collect.num_envs", num_envs, f"{NUM_ENVS}, or a thousand steps each"),
+        Derived("collect.num_envs", num_envs, f"{NUM_ENVS}, or a thousand steps each; at least one for each task"),
         Derived("collect.steps_per_epoch", per_epoch, f"{total} steps / {epochs} epochs / {num_envs} environments"),
         Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
     ]

@@ -65,7 +65,10 @@ def test_tmaze_without_memory_stays_at_chance(tmp_path):
 
 
 def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
-    process = seqrl_process(tmp_path, *arguments("tmaze_online.json", tmp_path))
+    """With a corridor of 10, which all seeds learn: after a kill a run goes on with other episodes, like another seed."""
+    short = ("env.kwargs.corridor_length=10", "train.window_steps=11", "collect.exploration.rollout_steps=10")
+    command = arguments("tmaze_online.json", tmp_path, *short)
+    process = seqrl_process(tmp_path, *command)
     steps = read_config_values("tmaze_online.json")["collect"]
     epoch_steps = steps["steps_per_epoch"] * steps["num_envs"]
     draw = random.Random(0)
@@ -78,7 +81,7 @@ def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
-        process = seqrl_process(tmp_path, *arguments("tmaze_online.json", tmp_path), "--resume")
+        process = seqrl_process(tmp_path, *command, "--resume")
     _, text = process.communicate(timeout=600)
     assert process.returncode == 0, text
     last = last_evaluation(tmp_path)
@@ -91,9 +94,9 @@ def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
 def test_tmaze_is_solved_by_a_learner_with_collectors_that_come_and_go(tmp_path):
     """Three collectors, two of which are killed, one of these started again.
 
-    What the learner gets depends on how busy the machine is; a rate that falls lets it keep what it has learned.
+    What the learner gets depends on how busy the machine is.
     """
-    command = arguments("tmaze_online.json", tmp_path, "train.num_epochs=60", "algo.optimizer.schedule=cosine")
+    command = arguments("tmaze_online.json", tmp_path, "train.num_epochs=60")
     collectors = [seqrl_process(tmp_path, *command, "--role", "collect") for _ in range(3)]
     learner = seqrl_process(tmp_path, *command, "--role", "learn")
     while len(reported_progress(tmp_path / "run")) < 3:

@@ -48,6 +48,12 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
     assert json.dumps(given) == before
 
 
+def test_every_task_has_an_environment():
+    tasks = [{"id": f"Task{number}-v0"} for number in range(5)]
+    config, _ = planned({"env": {"tasks": tasks}}, env_steps=2_000)
+    assert config.collect.num_envs == 5
+
+
 def test_only_what_remembers_knows_a_time_limit():
     ends = {}
     for memory, horizon in (("gru", 50), ("gru", 500), ("feedforward", 50)):
