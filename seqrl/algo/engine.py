@@ -135,6 +135,7 @@ class OnnxEngine:
     def _export(self, step: _Step) -> None:
         example = step.example(3)
         self._has_mask, self._reads_luck, self._noise = MASK in example, step.explores, step.noise
+        self._dtypes = {name: value.dtype for name, value in example.items()}
         self._state_names = [name.removeprefix(MEMORY) for name in example if name.startswith(MEMORY)]
         writing: list[Any] = [net for net in self.algo.nets.modules() if hasattr(net, "defers_writes")]
         try:
@@ -148,15 +149,16 @@ class OnnxEngine:
             for net in writing:
                 net.defers_writes = False
         self._written = [name for name in self._state_names if after[name].shape != example[MEMORY + name].shape]
-        weights = dict([*step.named_parameters(), *step.named_buffers()])
-        self._weights = [(e, weights[e.name]) for e in self._proto.graph.initializer if e.name in weights]
+        self._step = step
 
     def refresh(self) -> None:
         """Take the weights that the algorithm has now."""
         import onnxruntime
 
-        for entry, weight in self._weights:
-            entry.raw_data = weight.detach().contiguous().numpy().tobytes()
+        weights = dict([*self._step.named_parameters(), *self._step.named_buffers()])
+        for entry in self._proto.graph.initializer:
+            if (weight := weights.get(entry.name)) is not None:
+                entry.raw_data = weight.detach().contiguous().numpy().tobytes()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
@@ -179,7 +181,7 @@ class OnnxEngine:
         if self._has_mask:
             legal = inputs.action_mask
             given[MASK] = torch.ones(inputs.prev_action.shape, dtype=torch.bool) if legal is None else legal
-        feeds: dict[str, np.ndarray] = {name: value.squeeze(1).numpy() for name, value in given.items()}
+        feeds: dict[str, np.ndarray] = {k: v.squeeze(1).to(self._dtypes[k]).numpy() for k, v in given.items()}
         feeds |= {NOISE + kind: _drawn(kind, (num_rows, width)).numpy() for kind, width in self._noise.items()}
         if self._reads_luck:
             feeds[LUCK] = luck.numpy()
