@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import multiprocessing
-import sys
+import pickle
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
@@ -212,13 +212,22 @@ def _work(
             answer = advance(command, data) if command in ("reset", "step") else _ASKED[command](envs, data)
             pipe.send((answer, True))
         pipe.send((None, True))
-    except (KeyboardInterrupt, Exception):
-        error_type, error, _ = sys.exc_info()
-        error_queue.put((worker, error_type, error, traceback.format_exc()))
+    except (KeyboardInterrupt, Exception) as error:
+        sent = _sendable(error)
+        error_queue.put((worker, type(sent), sent, traceback.format_exc()))
         pipe.send((None, False))
     finally:
         for env in envs:
             env.close()
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """Return an error that the main process can raise, with the error for its only argument as gymnasium does."""
+    try:
+        type(error)(pickle.loads(pickle.dumps(error)))
+    except Exception:  # whatever the code of others defines; the main process would wait for it for ever
+        return EnvError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _advancer(

@@ -151,6 +151,16 @@ def test_infos_are_those_of_gymnasium(env_class):
     one.close()
 
 
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_workers_of_every_start_method(start_method):
+    env = make_batched_env(
+        env_maker("CartPole-v1"), 3, vectorization="async", start_method=start_method, num_workers=2, max_restarts=0
+    )
+    step = env.reset(seed=5)
+    env.close()
+    same(step, make_batched_env(env_maker("CartPole-v1"), 3).reset(seed=5))
+
+
 @pytest.mark.parametrize(("given", "processes"), [(None, 3), (1, 1), (2, 2), (9, 3)])
 def test_the_number_of_processes(given, processes):
     section = EnvSection(vectorization="async", start_method="fork", num_workers=given)
@@ -178,6 +188,14 @@ def test_a_killed_worker_has_the_vector_rebuilt_and_all_its_rows_named():
     env.close()
 
 
+class OddError(Exception):
+    """Takes two arguments and cannot be sent."""
+
+    def __init__(self, what, where):
+        super().__init__(f"{what} in {where}")
+        self.where = lambda: where
+
+
 class Failing(Telling):
     """Raises in a step, hangs in a step, or cannot be made."""
 
@@ -190,6 +208,8 @@ class Failing(Telling):
     def step(self, action):
         if self.what == "raise":
             raise RuntimeError("planted")
+        if self.what == "raise oddly":
+            raise OddError("planted", "step")
         if self.what == "hang":
             time.sleep(60)
         return super().step(action)
@@ -212,6 +232,15 @@ def test_errors_come_through_where_no_restart_is_borne(workers):
     with pytest.raises(EnvError, match="not made"):
         WorkerVectorEnv(failing("make"), workers, "fork")
     assert set(multiprocessing.active_children()) <= set(before)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_error_that_cannot_be_sent_comes_through_in_words():
+    env = make_batched_env(failing("raise oddly"), 4, vectorization="async", start_method="fork", num_workers=2)
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match="OddError: planted in step"):
+        env.step(env.codec.random(np.random.default_rng(0), 4))
+    env.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
