@@ -89,10 +89,11 @@ class Loop:
     Args:
         vectorization: Of the environments.
         engine: ``eager`` or ``onnx``.
+        num_workers: Processes of ``async``.
     """
 
-    def __init__(self, vectorization: str, engine: str = "eager") -> None:
-        config = config_of(128, 2, 128, vectorization=vectorization)
+    def __init__(self, vectorization: str, engine: str = "eager", num_workers: int | None = None) -> None:
+        config = config_of(128, 2, 128, vectorization=vectorization, num_workers=num_workers)
         config.collect.engine = engine
         env = build_env(row_makers(config, [Task("CartPole-v1", {})], NUM_ENVS), NUM_ENVS, config.env)
         torch.manual_seed(0)
@@ -124,7 +125,8 @@ class Loop:
 
 def end_to_end(repeats: int) -> dict[str, dict[str, float]]:
     """Return what loops with all kinds of vectors and engines come to, which take turns."""
-    kinds = {"sync": ("sync",), "async": ("async",), "native": ("native",)}
+    kinds: dict[str, Any] = {"sync": ("sync",), "async": ("async",), "native": ("native",)}
+    kinds |= {"async, 2 workers": ("async", "eager", 2), "async, 2 workers, onnx": ("async", "onnx", 2)}
     kinds |= {f"{name}, onnx": (name, "onnx") for name in ("sync", "native")}
     loops = {name: Loop(*kind) for name, kind in kinds.items()}
     for _ in range(repeats):

@@ -21,6 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from seqrl.core.errors import EnvError
+from seqrl.envs.workers import WorkerVectorEnv
 
 logger = logging.getLogger(__name__)
 
@@ -236,16 +237,20 @@ def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: f
         env.step_async(actions)
         return env.step_wait(timeout=timeout_s)
     except Exception as error:
-        late = [i for i, pipe in enumerate(env.parent_pipes) if pipe is None or not _has_answered(pipe)]
+        late = _rows(env, [i for i, pipe in enumerate(env.parent_pipes) if pipe is None or not _has_answered(pipe)])
         if isinstance(error, EOFError | OSError):  # a pipe broke; its process needs a moment to be seen as dead
             _wait_for_a_death(env)
-        dead = [i for i, process in enumerate(env.processes) if not process.is_alive()]
+        dead = _rows(env, [i for i, process in enumerate(env.processes) if not process.is_alive()])
         if dead:
             raise RowsFailedError(f"the process of row {', '.join(map(str, dead))} died", dead) from error
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
             text = f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s"
             raise RowsFailedError(text, late) from error
         raise
+
+
+def _rows(env: AsyncVectorEnv[Any, Any, Any], processes: list[int]) -> list[int]:
+    return env.rows_of(processes) if isinstance(env, WorkerVectorEnv) else processes
 
 
 def close_gently(env: VectorEnv[Any, Any, Any]) -> None:

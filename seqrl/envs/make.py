@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
@@ -17,6 +17,7 @@ from seqrl.envs.faults import RestartingMaker, WorkerMaker, told
 from seqrl.envs.single import SingleOfVector
 from seqrl.envs.suites import suite_maker, suite_vector_maker
 from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
+from seqrl.envs.workers import WorkerVectorEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
 MakeVectorEnv = Callable[[], "VectorEnv[Any, Any, Any]"]
@@ -125,6 +126,7 @@ def make_batched_env(
     *,
     vectorization: Literal["sync", "async", "native"] = "sync",
     start_method: str = "auto",
+    num_workers: int | None = None,
     max_restarts: int | None = None,
     timeout_s: float | None = None,
 ) -> BatchedEnv:
@@ -134,9 +136,10 @@ def make_batched_env(
         makers: A callable that makes one environment; several, which the rows take in turn; or a callable that makes a
             ``gymnasium.vector.VectorEnv`` (natively vectorised; it is used as it is).
         num_envs: How many; a natively vectorised environment brings its own number.
-        vectorization: ``sync`` steps them in this process, ``async`` in one process each; ``native`` says that
-            ``makers`` makes a vector, which is seen without being told.
+        vectorization: ``sync`` steps them in this process, ``async`` in others; ``native`` says that ``makers`` makes
+            a vector, which is seen without being told.
         start_method: How the processes of ``async`` begin: ``auto``, ``forkserver``, ``spawn`` or ``fork``.
+        num_workers: Processes of ``async``, which share the environments; None is one process per environment.
         max_restarts: Failures that are borne: see :mod:`seqrl.envs.faults`. None lets the first one through as it is.
         timeout_s: Longest time of one step of ``async``; after it, ``sync`` logs which environment hangs.
 
@@ -158,16 +161,18 @@ def make_batched_env(
     rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
     rows = rows if vectorization == "sync" else [WorkerMaker(maker) for maker in rows]
     rows = [RestartingMaker(maker, is_restarting=max_restarts is not None) for maker in rows]
-    build = functools.partial(_build_vector, rows, vectorization, start_method)
+    build = functools.partial(_build_vector, rows, vectorization, start_method, num_workers or num_envs)
     if max_restarts is None:
         return BatchedEnv(build(), timeout_s=timeout_s)
     return BatchedEnv(build(), rebuild=build, max_restarts=max_restarts, timeout_s=timeout_s)
 
 
-def _build_vector(makers: Sequence[MakeEnv], vectorization: str, start_method: str) -> VectorEnv[Any, Any, Any]:
+def _build_vector(
+    makers: Sequence[MakeEnv], vectorization: str, start_method: str, num_workers: int
+) -> VectorEnv[Any, Any, Any]:
     if vectorization == "sync":
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
     if start_method == "auto":
         methods = multiprocessing.get_all_start_methods()
         start_method = "forkserver" if "forkserver" in methods else "spawn"
-    return AsyncVectorEnv(makers, context=start_method, autoreset_mode=AutoresetMode.SAME_STEP)
+    return WorkerVectorEnv(makers, num_workers, start_method)

@@ -343,8 +343,8 @@ def _logged_name(key: str) -> str:
 def _default_names(env: VectorEnv[Any, Any, Any]) -> list[str]:
     """Return each row's gymnasium id, or the class of the environment where it has none."""
     if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        specs = env.unwrapped.get_attr("spec")
-        return [type(env.unwrapped).__name__ if spec is None else str(spec.id) for spec in specs]
+        kind = SyncVectorEnv if isinstance(env.unwrapped, SyncVectorEnv) else AsyncVectorEnv
+        return [kind.__name__ if spec is None else str(spec.id) for spec in env.unwrapped.get_attr("spec")]
     return [type(env.unwrapped).__name__ if env.spec is None else env.spec.id] * env.num_envs
 
 

@@ -102,6 +102,7 @@ def build_env(makers: Makers, num_envs: int, section: EnvSection) -> BatchedEnv:
         makers,
         num_envs,
         vectorization=section.vectorization,
+        num_workers=section.num_workers,
         start_method=section.start_method,
         max_restarts=section.max_restarts,
         timeout_s=section.timeout_s,

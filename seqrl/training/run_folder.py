@@ -28,6 +28,7 @@ CHANGEABLE_ON_RESUME = (
     "train.device",
     "train.metrics",
     "env.vectorization",
+    "env.num_workers",
     "env.start_method",
     "env.max_restarts",
     "env.timeout_s",

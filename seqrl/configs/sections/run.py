@@ -140,7 +140,10 @@ class EnvSection(Section):
         "off", description="Join tasks of different spaces: padded vectors, masked actions; with_task observes which."
     )
     vectorization: Literal["sync", "async", "native"] = Field(
-        "sync", description="One process, one process per environment, or the environment's own vector."
+        "sync", description="One process, processes of their own, or the environment's own vector."
+    )
+    num_workers: PositiveInt | None = Field(
+        None, description="Processes of 'async', which share the environments; null is one per environment."
     )
     start_method: Literal["auto", "forkserver", "spawn", "fork"] = Field(
         "auto", description="How the processes of 'async' begin; auto is forkserver, or spawn where there is none."

@@ -19,6 +19,8 @@ from seqrl.envs.make import make_batched_env
 from seqrl.envs.metrics import EpisodeMetrics
 from seqrl.envs.recorder import Recorder
 
+KINDS = [("sync", None), ("async", None), ("async", 1)]
+
 
 class Faulty(gym.Env):
     """Counts its steps, and does ``what`` once, at step ``at``, if the marker file does not exist yet."""
@@ -61,11 +63,11 @@ class Faulty(gym.Env):
         return obs, reward, False, self.t == self.horizon, {}
 
 
-def build(tmp_path, what, vectorization="sync", *, restarts=5, timeout_s=None, num=2):
+def build(tmp_path, what, vectorization="sync", *, workers=None, restarts=5, timeout_s=None, num=2):
     """Only row 1 of the two fails, once."""
     makers = [Faulty] + [functools.partial(Faulty, what, marker=str(tmp_path / f"m{i}")) for i in range(1, num)]
     return make_batched_env(
-        makers, num, vectorization=vectorization, max_restarts=restarts, timeout_s=timeout_s, start_method="auto"
+        makers, num, vectorization=vectorization, num_workers=workers, max_restarts=restarts, timeout_s=timeout_s
     )
 
 
@@ -82,10 +84,10 @@ def run(env, steps):
     return recorded, episodes
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(("vectorization", "workers"), KINDS)
 @pytest.mark.parametrize("what", ["raise", "nan_obs", "inf_reward"])
-def test_one_row_is_restarted_and_its_episode_cut_before_the_fault(tmp_path, what, vectorization):
-    env = build(tmp_path, what, vectorization)
+def test_one_row_is_restarted_and_its_episode_cut_before_the_fault(tmp_path, what, vectorization, workers):
+    env = build(tmp_path, what, vectorization, workers=workers)
     try:
         recorded, episodes = run(env, 12)
     finally:
@@ -102,9 +104,10 @@ def test_one_row_is_restarted_and_its_episode_cut_before_the_fault(tmp_path, wha
     assert all(np.isfinite(t.obs["obs"]).all() for _, t in recorded)
 
 
+@pytest.mark.parametrize("workers", [None, 1])
 @pytest.mark.parametrize(("what", "says"), [("die", "row 1 died"), ("hang", "row 1 did not answer within 2 s")])
-def test_a_dead_or_hanging_process_has_the_vector_rebuilt(tmp_path, what, says):
-    env = build(tmp_path, what, "async", timeout_s=2.0)
+def test_a_dead_or_hanging_process_has_the_vector_rebuilt(tmp_path, what, says, workers):
+    env = build(tmp_path, what, "async", workers=workers, timeout_s=2.0)
     try:
         recorded, episodes = run(env, 11)
     finally:
@@ -296,10 +299,11 @@ class Interrupting(Faulty):
         return self._obs(), 1.0, False, self.t == self.horizon, {}
 
 
-def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_path):
+@pytest.mark.parametrize("workers", [None, 1])
+def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_path, workers):
     """It ended the main process as Ctrl-C does."""
     makers = [Faulty, functools.partial(Interrupting, marker=str(tmp_path / "m"))]
-    env = make_batched_env(makers, 2, vectorization="async", max_restarts=1)
+    env = make_batched_env(makers, 2, vectorization="async", num_workers=workers, max_restarts=1)
     try:
         env.reset(seed=0)
         for pid in [p.pid for p in env.env.unwrapped.processes]:
