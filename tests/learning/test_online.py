@@ -65,7 +65,7 @@ def test_tmaze_without_memory_stays_at_chance(tmp_path):
 
 
 def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
-    """With a corridor of 10, which all seeds learn: after a kill a run goes on with other episodes, like another seed."""
+    """A corridor of 10, which all seeds learn: after a kill a run goes on with other episodes, like another seed."""
     short = ("env.kwargs.corridor_length=10", "train.window_steps=11", "collect.exploration.rollout_steps=10")
     command = arguments("tmaze_online.json", tmp_path, *short)
     process = seqrl_process(tmp_path, *command)

@@ -128,12 +128,12 @@ class GRU(_Recurrent):
         for layer in range(self.rnn.num_layers):
             self._set_bias(layer, 1, self._time_scales())
             self._init_orthogonal(layer)
-        self._pass = torch.compiler.disable(gru_pass)
 
     def _layers(self, x: Tensor, hidden: tuple[Tensor, ...] | None) -> tuple[Tensor, Any]:
         """Train on long sequences of few rows by :func:`gru_pass`; on a GPU cuDNN is fused, and rows amortise."""
         is_long = x.shape[1] >= LONG_STEPS and len(x) <= FEW_ROWS
-        if x.device.type != "cpu" or not is_long or not torch.is_grad_enabled():
+        is_trained = torch.is_grad_enabled() and not torch.compiler.is_compiling()  # which cannot trace the pass
+        if x.device.type != "cpu" or not is_long or not is_trained:
             return super()._layers(x, hidden)
         shape = (self.rnn.num_layers, len(x), self.rnn.hidden_size)
         starts = x.new_zeros(shape) if hidden is None else hidden[0]
@@ -143,7 +143,7 @@ class GRU(_Recurrent):
                 getattr(self.rnn, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
             y = dropout(y, self.rnn.dropout, self.training and layer > 0)
-            y = self._pass(linear(y, into, bias_into), weight, bias, start)
+            y = gru_pass(linear(y, into, bias_into), weight, bias, start)
             last.append(y[-1])
         return y.transpose(0, 1), torch.stack(last)
 

@@ -39,6 +39,7 @@ class Case:
     reset_every_n_epochs: int | None = None
     steps_per_epoch: int = 130
     deterministic: bool = False
+    engine: str = "eager"
 
 
 class Episode:
