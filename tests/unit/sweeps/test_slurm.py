@@ -106,6 +106,7 @@ def test_what_slurm_does_not_know_is_told(stand_in, submitit, capsys):
     assert "slurm: Unavailable parameter(s): ['partitoin']" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_array_runs_and_only_what_is_left_is_handed_in_again(cluster, stand_in, capsys):
     values = {"cases": [{RATE: 0.01}, {RATE: 0.001, "env.kwargs.fail": "broken"}], "set": {"env.kwargs.epoch_s": 0.3}}

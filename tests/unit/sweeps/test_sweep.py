@@ -161,7 +161,8 @@ def test_a_second_signal_does_not_wait(stand_in):
     assert not any(is_alive(pid) for pids in mine.starts.values() for pid in pids)
 
 
-@pytest.mark.parametrize("num_seeds", [2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_seeds", [2, 6])
 def test_a_sweep_that_is_killed_twice_equals_the_unbroken_one(num_seeds, stand_in, tmp_path, monkeypatch):
     """With real runs, in tests/regression/test_sweep.py."""
     num_runs = 4 * num_seeds
