@@ -34,6 +34,22 @@ logger = logging.getLogger(__name__)
 LUCK, MEMORY = "luck", "memory/"
 
 
+def check_engine(algo: Algo) -> None:
+    """Refuse, without exporting it, a policy whose steps :class:`OnnxEngine` cannot take.
+
+    Raises:
+        ConfigError: If it is on a GPU, reads goals or text, or a package is not installed.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'seqrl[onnx]'") from error
+    if algo.device.type != "cpu":
+        raise ConfigError(f"engine 'onnx' acts on a CPU, and the policy is on {algo.device}; use 'eager'")
+    check_exportable(algo)
+
+
 class _Step(nn.Module):
     """From one more input per row and the memory to policy actions and the next memory, as named tensors.
 
@@ -114,13 +130,7 @@ class OnnxEngine:
     """
 
     def __init__(self, algo: Algo, *, deterministic: bool, explores: bool = False) -> None:
-        try:
-            import onnxruntime  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise ConfigError("onnxruntime is not installed: pip install 'seqrl[onnx]'") from error
-        if algo.device.type != "cpu":
-            raise ConfigError(f"engine 'onnx' acts on a CPU, and the policy is on {algo.device}; use 'eager'")
-        check_exportable(algo)
+        check_engine(algo)
         self.algo = algo
         training = algo.nets.training
         algo.set_eval()

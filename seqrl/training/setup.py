@@ -7,14 +7,14 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import read_checkpoint, resolve_device
-from seqrl.algo.engine import can_act
+from seqrl.algo.engine import can_act, check_engine
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
@@ -207,17 +207,26 @@ def resolve_engines(config: BaseConfig, parts: Parts, run: Path | None) -> None:
         run: Folder of the run that goes on, whose engines are taken; None in a new one.
     """
     evaluation, collect = config.experiment.evaluation, config.collect
-    saved = None if run is None else saved_config(run)
-    if saved is not None and evaluation.engine == "auto":
-        evaluation.engine = saved["experiment"]["evaluation"]["engine"]
-    if saved is not None and collect.engine == "auto":
-        collect.engine = saved["collect"]["engine"]
     evaluates = evaluation.enabled and parts.world.eval_makers is not None
-    for section, is_used in ((evaluation, evaluates), (collect, is_collecting(config, parts.role))):
+    for section, keys, is_used in (
+        (evaluation, ("experiment", "evaluation"), evaluates),
+        (collect, ("collect",), is_collecting(config, parts.role)),
+    ):
+        if section.engine == "auto" and run is not None:
+            section.engine = _saved_engine(run, *keys)
         if section.engine == "auto":
-            greedy, explores = section.deterministic, section is collect
-            is_onnx = is_used and can_act(parts.algo, deterministic=greedy, explores=explores)
+            is_onnx = is_used and can_act(parts.algo, deterministic=section.deterministic, explores=section is collect)
             section.engine = "onnx" if is_onnx else "eager"
+        elif section.engine == "onnx" and is_used:
+            check_engine(parts.algo)
+
+
+def _saved_engine(run: Path, *keys: str) -> Literal["eager", "onnx"]:
+    """Return the engine of a run that goes on; PyTorch where its ``config.json`` names none."""
+    value: Any = saved_config(run)
+    for key in (*keys, "engine"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return "onnx" if value == "onnx" else "eager"
 
 
 # -------------------------------------------------------------------------------------- folder, replay
