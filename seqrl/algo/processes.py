@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
+_LOST = ("gloo/transport", "NCCL", "Connection closed by peer", "Connection reset by peer")
+"""In what PyTorch says where a peer is gone."""
 
 with warnings.catch_warnings():  # its bars miss a package in notebooks, ours do not
     warnings.filterwarnings("ignore", message="IProgress not found")
@@ -54,6 +56,11 @@ class Processes:
     def wait(self) -> None:
         """Wait until every process is here."""
         self.accelerator.wait_for_everyone()
+
+    def has_lost_another(self, error: BaseException) -> bool:
+        """Tell whether an error says that another process is gone, with which this one was exchanging something."""
+        said = str(error)
+        return not self.is_alone and isinstance(error, RuntimeError) and any(sign in said for sign in _LOST)
 
     def main_first(self) -> AbstractContextManager[Any]:
         """Return a block that the main process goes through before the others enter it."""

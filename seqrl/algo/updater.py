@@ -81,6 +81,8 @@ class Updater:
 
     Attributes:
         compute_losses: The same, for losses without a step: neither compiled nor synchronised between processes.
+        weight: Of the next batch's loss among the ranks, whose gradients are averaged: 1 unless they share one batch
+            and hold more or fewer transitions of it than the others.
         num_steps: Gradient steps so far.
     """
 
@@ -125,6 +127,7 @@ class Updater:
         self._stats: dict[str, Tensor] = {}
         self.guard = FiniteGuard(stop=on_nonfinite == "stop")
         self.num_steps = 0
+        self.weight = 1.0
 
     @property
     def learning_rate(self) -> float:
@@ -163,6 +166,8 @@ class Updater:
     def _backward(self, loss: Tensor) -> None:
         if self._accumulate > 1:
             loss = loss / self._accumulate
+        if self.weight != 1.0:
+            loss = loss * self.weight
         scaler = self._accelerator.scaler
         (loss if scaler is None else scaler.scale(loss)).backward()
 

@@ -73,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
         default="both",
         help="collect and learn in turn, or one of the two: a learner and any collectors share a folder",
     )
+    p.add_argument(
+        "--collectors",
+        choices=("local", "ray"),
+        help="collect in this process, or in Ray actors while it learns (collect.collectors)",
+    )
     p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     p.add_argument("--debug", action="store_true", help="two tiny epochs, to see whether everything works")
@@ -119,8 +124,10 @@ def _few_episodes(values: dict[str, Any]) -> list[str]:
 
 
 def _named(args: argparse.Namespace) -> list[str]:
-    """Return the overrides of --env and --memory, if they are given."""
-    named = {"env.id": args.env, "algo.sequence_encoder.type": args.memory}
+    """Return the overrides of --env, --memory and --collectors, if they are given."""
+    named = {
+        "env.id": args.env, "algo.sequence_encoder.type": args.memory, "collect.collectors": args.collectors
+    }  # fmt: skip
     return [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
 
 

@@ -222,14 +222,14 @@ class Checkpoints:
         that was not finished is taken again.
 
         Raises:
-            ConfigError: If the data or the number of processes is not what it was.
+            ConfigError: If the data is not what it was.
             CheckpointError: If the checkpoint holds weights only, or lacks something.
         """
         state = checkpoint.training_state()
         values, algo, folder = state.values, self.parts.algo, self.parts.folder
         check_values(values, checkpoint.path)
         with restoring(checkpoint.path):
-            _check(self.parts, values)
+            _check(self.config, self.parts, values)
             algo.deserialize(checkpoint.tensors("model.safetensors"))
             algo.updater.load_state(state.optimizer, values["num_steps"])
             algo.on_checkpoint_loaded(is_resume=True)
@@ -260,8 +260,9 @@ class Checkpoints:
 
     def _load_counters(self, values: Mapping[str, Any]) -> None:
         self.progress.load_state(values)
-        rank = self.parts.processes.rank
-        self.generators = values["generators"][rank] if self.progress.step_in_epoch else None
+        processes = self.parts.processes
+        is_whole = self.progress.step_in_epoch and values["num_processes"] == processes.number
+        self.generators = values["generators"][processes.rank] if is_whole else None
         self.parts.algo.updater.guard.num_skipped = values.get("num_skipped", 0)
         self.kept_epochs, self.kept_at_s = list(values.get("kept_epochs", [])), values.get("kept_at_s", 0.0)
         self.best = dict(values["best"])
@@ -286,10 +287,17 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
         logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, parts.num_steps, path)
 
 
-def _check(parts: Parts, values: Mapping[str, Any]) -> None:
-    now, path = parts.processes.number, parts.folder.path
-    if values["num_processes"] != now:
-        raise ConfigError(f"cannot resume {path}: num_processes was {values['num_processes']}, now {now}")
+def _of_other_number(config: BaseConfig) -> str:
+    """Return what another number of processes changes."""
+    changed = [] if config.train.batch_size_is == "total" else ["windows per gradient step (train.batch_size_is)"]
+    changed += ["environment steps per epoch"] * (config.collect.steps_per_epoch > 0)
+    return f", which changes {' and '.join(changed)}" if changed else ""
+
+
+def _check(config: BaseConfig, parts: Parts, values: Mapping[str, Any]) -> None:
+    before, now, path = values["num_processes"], parts.processes.number, parts.folder.path
+    if before != now:
+        logger.warning("%s: %d processes go on with what %d did%s", path, now, before, _of_other_number(config))
     try:
         parts.learner.dataset.load_state(values["data"])
     except DataError as error:
@@ -304,7 +312,8 @@ def _load_collecting(config: BaseConfig, parts: Parts, epoch: int, values: Mappi
     processes.wait()
     if collector is not None:
         collector.cut_off()
-        if (state := values["explorations"][processes.rank]) is not None:
+        states = values["explorations"]
+        if (state := states[processes.rank % len(states)]) is not None:
             collector.exploration.load_state(state)
     is_shared = config.collect.replay.path is not None or (parts.folder.path / "collectors").exists()
     is_own = parts.role == "both" and not is_shared

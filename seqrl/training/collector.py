@@ -57,8 +57,8 @@ class CollectStats:
         parts = (("env", self.env_s), ("policy", self.policy_s), ("record", self.record_s))
         return ", ".join(f"{name} {100 * spent / max(elapsed, 1e-9):.0f} %" for name, spent in parts)
 
-    def metrics(self, exploration: Exploration) -> dict[str, float]:
-        """Return what to log, as ``collect/...``."""
+    def metrics(self, epsilon: float) -> dict[str, float]:
+        """Return what to log, as ``collect/...``; ``epsilon`` is the exploration's mean."""
         out = {"collect/episodes": float(len(self.episodes)), "collect/faults": float(self.num_faults)}
         if self.episodes:
             out["collect/return_mean"] = float(np.mean([e.total_reward for e in self.episodes]))
@@ -66,7 +66,7 @@ class CollectStats:
         known = [e.success for e in self.episodes if e.success is not None]
         if known:
             out["collect/success_mean"] = float(np.mean(known))
-        out["collect/epsilon_mean"] = float(exploration.epsilon.mean())
+        out["collect/epsilon_mean"] = epsilon
         return out
 
 
@@ -177,6 +177,11 @@ class Collector:
         stats.env_s += stepped - acted
         stats.record_s += time.perf_counter() - stepped
         return step
+
+    @property
+    def epsilon(self) -> float:
+        """Mean of the exploration's last epsilons."""
+        return float(self.exploration.epsilon.mean())
 
     def cut(self) -> None:
         """Store unfinished episodes as pieces that end where they stand; the next call of :meth:`collect` resets."""

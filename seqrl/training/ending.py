@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from seqrl.algo.processes import Processes
-from seqrl.core.errors import RunInterrupted
+from seqrl.core.errors import RunInterrupted, TrainingError
 
 _SIGNALS = tuple(int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _ECHO_S = 2.0
@@ -27,12 +27,14 @@ class Ending:
         signal: Number of the signal after which the run is to end at once, after saving; None as long as none came,
             here or, as far as was agreed, elsewhere.
         is_forced: Whether Ctrl-C came again, so that nothing more is saved.
+        failure: Why the run cannot go on, as a thread of this process found out.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
         self.signal: int | None = None
         self.is_forced = False
+        self.failure: str | None = None
         self._asked: str | None = None
         self._is_at_once = False
         self._came, self._pid = 0.0, 0
@@ -42,14 +44,19 @@ class Ending:
         """Ask for an end after the epoch under way; the first reason counts."""
         self._asked = self._asked or reason
 
+    def fail(self, reason: str) -> None:
+        """End the run with an error, at the next check of this process; for threads other than the main one."""
+        self.failure = reason
+
     def agree(self, processes: Processes) -> int | None:
         """Let every process know what one of them knew; all have to call it, and all return the same signal, or None.
 
         What comes in the meantime is kept for the next time: only what all know may end a run of several processes.
         """
-        known = processes.gather((self._asked, self.signal))
-        self.reason = next((reason for reason, _ in known if reason is not None), None)
-        agreed = next((number for _, number in known if number is not None), None)
+        known = processes.gather((self._asked, self.signal, self.failure))
+        self.reason, agreed, self.failure = (
+            next((v for v in each if v is not None), None) for each in zip(*known, strict=True)
+        )
         if agreed is not None and self.signal is None:
             self.signal, self._came = agreed, time.monotonic()
         return agreed
@@ -59,7 +66,10 @@ class Ending:
 
         Raises:
             RunInterrupted: If so.
+            TrainingError: If a thread called :meth:`fail`.
         """
+        if self.failure is not None:
+            raise TrainingError(self.failure)
         if self.signal is not None:
             raise RunInterrupted(self.signal)
 
@@ -68,8 +78,12 @@ class Ending:
 
         Raises:
             RunInterrupted: If a signal has come.
+            TrainingError: If a thread of any process called :meth:`fail`.
         """
-        if (agreed := self.agree(processes)) is not None:
+        agreed = self.agree(processes)
+        if self.failure is not None:
+            raise TrainingError(self.failure)
+        if agreed is not None:
             raise RunInterrupted(agreed)
 
     def checking(self, processes: Processes) -> Callable[..., None]:

@@ -35,8 +35,9 @@ from seqrl.training.epochs import Epochs, Hooks
 from seqrl.training.learner import Learner
 from seqrl.training.loggers import MetricsLogger, log_video
 from seqrl.training.offline_metrics import check_metrics
-from seqrl.training.parts import LATER, Parts, Role
+from seqrl.training.parts import LATER, Role
 from seqrl.training.progress import Progress, RunStats
+from seqrl.training.ray_process import ray_process
 from seqrl.training.run_folder import RunFolder, last_checkpoint
 from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, find_data
@@ -90,15 +91,14 @@ class Experiment:
         overwrite: bool = False,
         verbose: bool = True,
     ) -> None:
-        setup.check_role(config, role)
+        setup.check_role(config, role, is_own=bool(make_train_env) or type(self).interact is not Experiment.interact)
         self.config = config
-        self.parts = Parts(role, is_verbose=verbose)
+        self.parts = setup.first_parts(config, role, is_verbose=verbose)
         self.progress = Progress()
         self.checkpoints: Checkpoints = LATER
         self.epochs: Epochs = LATER
         self.evaluator: Evaluator | None = None
-        self.callbacks = Callbacks(callbacks, self)
-        self.ending, self.run_log = Ending(), RunLog()
+        self.callbacks, self.ending, self.run_log = Callbacks(callbacks, self), Ending(), RunLog()
         self.loggers: list[MetricsLogger] = []
         self._makers = GivenMakers.checked(make_train_env, make_val_env)
         self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset
@@ -390,11 +390,11 @@ class Experiment:
         self._has_learned, progress, processes = True, self.progress, self.parts.processes
         progress.begin()
         try:
-            with self.ending.handling_signals(processes):
+            with self.ending.handling_signals(processes), ray_process(self.parts, self.ending):
                 self.epochs.run()
         except BaseException as error:
-            self.run_log.write_error(error)
-            raise
+            self.run_log.write_error(error := setup.explained(error, self.parts))
+            raise error
         finally:
             self.close()
         path = self.folder.path if processes.is_main else Path()

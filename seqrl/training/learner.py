@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqrl.algo.algo import Algo, ValueAlgo
 from seqrl.configs.sections.run import TrainSection
+from seqrl.core.errors import ConfigError
 from seqrl.core.files import new_file
 from seqrl.core.seeding import integer_seed
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -54,7 +55,8 @@ class Learner:
         train: Batch size, steps, seed.
         dataset: Training windows.
         valid: Held-out windows, if any.
-        rank: Of this process; every rank draws other windows.
+        rank: Of this process; every rank draws other windows, or takes its own of one batch.
+        num_ranks: Processes that learn.
         train_step: Learns from a batch; None is the algorithm's own processing and step.
     """
 
@@ -66,6 +68,7 @@ class Learner:
         valid: TrainingDataset | None = None,
         *,
         rank: int = 0,
+        num_ranks: int = 1,
         train_step: TrainStep | None = None,
     ) -> None:
         self.algo = algo
@@ -73,6 +76,12 @@ class Learner:
         self.valid = valid
         self._train = train
         self._rank = rank
+        self._num_ranks = num_ranks if train.batch_size_is == "total" else 1
+        if train.batch_size % self._num_ranks:
+            raise ConfigError(
+                f"train.batch_size {train.batch_size} must be a multiple of {num_ranks}, the number of processes that "
+                "share it (train.batch_size_is total)"
+            )
         self._train_step = train_step
         self._valid_batches: list[SeqBatch] = []
 
@@ -107,7 +116,7 @@ class Learner:
                 waited += time.perf_counter() - asked
                 is_last = (k + 1) % self._train.accumulate_batches == 0
                 algo.wants_metrics = is_last and (updater.num_steps + 1) % log_every == 0
-                info = self._step(batch, epoch)
+                info = self._step(self._own(batch), epoch)
                 if is_last:
                     if algo.wants_metrics:
                         on_log(self._numbers(info), updater.num_steps)
@@ -126,7 +135,17 @@ class Learner:
         return self.algo.train_on_batch(self.algo.process_batch_for_training(batch), epoch)
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
-        return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", self._rank, epoch, k))
+        rank = 0 if self._num_ranks > 1 else self._rank
+        return self.dataset.batch(self._train.batch_size, seed=self._train.seed, path=("train", rank, epoch, k))
+
+    def _own(self, batch: SeqBatch) -> SeqBatch:
+        """Return this rank's windows of a batch that all share, and tell the updater how much they count."""
+        if self._num_ranks == 1:
+            return batch
+        own = batch.map(lambda x: x[self._rank :: self._num_ranks])
+        num_valid = int(batch.mask.sum())
+        self.algo.updater.weight = self._num_ranks * int(own.mask.sum()) / max(num_valid, 1)
+        return own
 
     def _numbers(self, info: Mapping[str, Tensor]) -> dict[str, float]:
         numbers = self.algo.log_info(info)

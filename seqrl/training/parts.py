@@ -45,6 +45,7 @@ class Parts:
         writer: Adds to the replay; None where this process collects nothing.
         learner: Takes the gradient steps.
         collector: Acts in the training environments; None where this process collects nothing.
+        commands_actors: Whether a process beside this one collects for it, by Ray's actors.
         is_verbose: Whether the run shows how far it is.
     """
 
@@ -59,6 +60,7 @@ class Parts:
     writer: StoreWriter | None = None
     learner: Learner = LATER
     collector: Collector | None = None
+    commands_actors: bool = False
     is_verbose: bool = True
 
     def check_built(self, call: str) -> None:

@@ -32,6 +32,7 @@ CHANGEABLE_ON_RESUME = (
     "env.start_method",
     "env.max_restarts",
     "env.timeout_s",
+    "collect.ray",
     "collect.replay.max_",
     "train.init_from",
     "train.allow_nonfinite",
@@ -48,6 +49,8 @@ MUST_FIT = (
     "collect.replay.max_",
 )
 """What a collector's config shares with its learner's."""
+LEARNER_PID = "SEQRL_LEARNER_PID"
+"""Environment variable: of the learner that started this process, which ends with it."""
 
 
 @contextmanager
@@ -255,6 +258,12 @@ def is_running(path: Path) -> bool:
     return True
 
 
+def is_orphan() -> bool:
+    """Tell whether the learner that started this process is gone; False in a process that none started."""
+    pid = os.environ.get(LEARNER_PID)
+    return pid is not None and int(pid) != os.getppid()
+
+
 def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> RunFolder:
     """Return the folder of the run that a learner has begun, or will begin soon.
 
@@ -273,6 +282,8 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         if time.monotonic() > end:
             has_ended = " (the run there has ended)" if (published / "finished").exists() else ""
             raise ConfigError(f"no learner has published weights in {path} within {timeout_s:.0f} s{has_ended}")
+        if is_orphan():
+            raise ConfigError(f"the learner of {path} that started this process is gone")
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)

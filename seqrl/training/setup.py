@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.errors import ConfigError, DataError, TrainingError
 from seqrl.core.files import expanded, write_json
 from seqrl.core.host import provenance, read_starts
 from seqrl.core.host_memory import keep_freed_memory, total_memory
@@ -51,8 +52,13 @@ MAX_NAME_BYTES = 240
 """Of a run; systems take 255, and what is written beside it first has 14 more."""
 
 
-def check_role(config: BaseConfig, role: Role) -> None:
-    """Refuse a role that is none, or that the run does not have.
+def check_role(config: BaseConfig, role: Role, *, is_own: bool = False) -> None:
+    """Refuse a role that is none, or that the run does not have, and actors that could not do what is asked for.
+
+    Args:
+        config: The run file.
+        role: Of this process.
+        is_own: Whether the user gave environments as callables, or overrides how they are played in.
 
     Raises:
         ConfigError: If so.
@@ -61,6 +67,37 @@ def check_role(config: BaseConfig, role: Role) -> None:
         raise ConfigError(f"role must be 'both', 'learn' or 'collect', got {role!r}")
     if role != "both" and not config.collect.steps_per_epoch:
         raise ConfigError(f"role {role!r} needs a run that collects: set collect.steps_per_epoch")
+    if uses_ray(config):
+        _check_ray(is_own)
+
+
+def uses_ray(config: BaseConfig) -> bool:
+    """Tell whether Ray's actors collect."""
+    return config.collect.collectors == "ray" and config.collect.steps_per_epoch > 0
+
+
+def first_parts(config: BaseConfig, role: Role, *, is_verbose: bool) -> Parts:
+    """Return what is known before anything is built: a process learns only, if Ray's actors collect for it."""
+    commands_actors = role == "both" and uses_ray(config)
+    return Parts("learn" if commands_actors else role, commands_actors=commands_actors, is_verbose=is_verbose)
+
+
+def _check_ray(is_own: bool) -> None:
+    if is_own:
+        raise ConfigError(
+            "collect.collectors 'ray': actors make environments by env.id in processes of their own, so make_train_env "
+            "and interact() of a subclass do not reach them; register the environment in a plug-in"
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("collect.collectors 'ray': Ray is not installed: pip install 'seqrl[ray]'")
+
+
+def explained(error: BaseException, parts: Parts) -> BaseException:
+    """Return the error that ended a run; one that says how to go on, if it came because another process is gone."""
+    if not parts.processes.has_lost_another(error):
+        return error
+    text = f"another process of this run has ended; go on from {parts.folder.last} with --resume"
+    return TrainingError(text).with_traceback(error.__traceback__)
 
 
 def is_collecting(config: BaseConfig, role: Role) -> bool:
@@ -323,12 +360,13 @@ def build_learner(
         if windows is not None:
             windows.use_categories(parts.world.info.action_space)
             windows.provide(parts.algo.needs, parts.algo.discount)
-    return Learner(parts.algo, config.train, dataset, valid, rank=parts.processes.rank, train_step=train_step)
+    ranks = {"rank": parts.processes.rank, "num_ranks": parts.processes.number}
+    return Learner(parts.algo, config.train, dataset, valid, **ranks, train_step=train_step)
 
 
 def build_training_env(config: BaseConfig, parts: Parts) -> BatchedEnv | None:
     """Make the parallel training environments of this process; None where it collects nothing."""
-    if not is_collecting(config, parts.role):
+    if not is_collecting(config, parts.role) or uses_ray(config):
         return None
     env = build_env(training_makers(config, parts.world), config.collect.num_envs, config.env)
     env.codec = parts.algo.codec
@@ -352,14 +390,17 @@ def build_updater(
 
 def build_collector(config: BaseConfig, parts: Parts, env: BatchedEnv) -> Collector:
     """Return what acts in the training environments, and writes to the replay."""
-    assert parts.writer is not None
-    assert parts.replay is not None
     collect, seed, processes = config.collect, config.train.seed, parts.processes
     rank = processes.rank if parts.slot is None else processes.number + parts.slot.number  # no two of a run are equal
     exploration = build_exploration(collect, env, seed, rank)
-    evicted = parts.replay if processes.is_main else None
-    write = functools.partial(_write, parts.writer, parts.slot, evicted, budget_of(collect.replay))
-    return Collector(parts.algo, env, exploration, collect, write, seed=seed, rank=rank)
+    return Collector(parts.algo, env, exploration, collect, replay_write(config, parts), seed=seed, rank=rank)
+
+
+def replay_write(config: BaseConfig, parts: Parts) -> Callable[[Trajectory], None]:
+    """Return what adds a trajectory to the replay, and counts it."""
+    assert parts.writer is not None
+    evicted = parts.replay if parts.processes.is_main else None
+    return functools.partial(_write, parts.writer, parts.slot, evicted, budget_of(config.collect.replay))
 
 
 def _write(

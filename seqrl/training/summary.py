@@ -151,7 +151,7 @@ def epoch_metrics(
     """Return what an epoch of ``elapsed`` seconds came to: data, speed, and where its time went."""
     out = parts.learner.dataset.metrics()
     if collected is not None and parts.collector is not None:
-        out |= collected.metrics(parts.collector.exploration)
+        out |= collected.metrics(parts.collector.epsilon)
         spent = {"env": collected.env_s, "policy": collected.policy_s, "record": collected.record_s}
         out["time/env_steps_per_s"] = collected.num_steps / max(sum(spent.values()), 1e-9)
         out |= {f"time/{part}_share": seconds / elapsed for part, seconds in spent.items()}

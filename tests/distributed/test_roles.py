@@ -240,6 +240,7 @@ def test_collectors_come_and_go(tmp_path):
     assert not [p for p in (run / "replay" / "fifo").iterdir() if p.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_a_learner_without_collectors_says_what_it_waits_for(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(small(tmp_path).to_json()))
     learner = seqrl_process(tmp_path, "--config", "run.json", "--role", "learn")

@@ -48,6 +48,7 @@ def follow(page, skip=()):
                 typed(line)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_from_a_robomimic_file_to_a_robot_loop(capsys):
     follow("docs/tutorials/robot_loop.md")

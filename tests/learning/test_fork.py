@@ -43,6 +43,7 @@ def learned(algo, folder, num_steps, *, pays="both", data=DATA, **section):
 
 
 @pytest.mark.learning
+@pytest.mark.slow
 def test_a_mean_runs_into_the_wall(tmp_path):
     success, _ = learned("bc", tmp_path, 500, distribution={"type": "deterministic"}, actor={"d_hidden": 64})
     assert success <= 0.05

@@ -28,6 +28,7 @@ def success(folder, memory):
     return [row for row in rows if "eval/success_mean" in row][-1]["eval/success_mean"]
 
 
+@pytest.mark.slow
 def test_a_memory_learns_both_parts(tmp_path):
     assert success(tmp_path, "gru") >= 0.8
 

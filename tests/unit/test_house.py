@@ -82,6 +82,7 @@ def test_every_extra_is_declared():
         "wandb",
         "video",
         "onnx",
+        "ray",
         "sweep",
         "slurm",
         "docs",

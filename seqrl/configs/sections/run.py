@@ -255,6 +255,22 @@ class ReplaySection(SourceSection):
         return self
 
 
+class RaySection(Section):
+    """Ray actors that collect, on this machine or many; needs ``pip install "seqrl[ray]"``."""
+
+    num_actors: PositiveInt = Field(2, description="Actors; each has collect.num_envs environments and its own policy.")
+    address: str = Field("local", description="'local' starts Ray on this machine, 'auto' finds a running cluster.")
+    cpus_per_actor: PositiveFloat = Field(1.0, description="Cores that Ray reserves for an actor.")
+    resources: dict[str, PositiveFloat] = Field({}, description="Further resources of an actor, by their names in Ray.")
+    runtime_env: dict[str, Any] = Field({}, description="Packages, modules and variables of the actors: Ray's own.")
+    batches_in_flight: PositiveInt = Field(
+        2, description="Batches of collect.steps_per_epoch steps that an actor may have begun or waiting to be taken."
+    )
+    max_restarts: NonNegativeInt = Field(
+        100, description="Restarts of an actor that dies; after the last of them the others go on without it."
+    )
+
+
 class CollectSection(Section):
     """Acting in training environments between the epochs of learning."""
 
@@ -262,6 +278,10 @@ class CollectSection(Section):
         0, description="Steps of each environment per epoch; 0 collects nothing (offline)."
     )
     num_envs: PositiveInt = Field(12, description="Environments stepped at once, by each process.")
+    collectors: Literal["local", "ray"] = Field(
+        "local", description="Collect in the run's own process, or in Ray actors while this process learns."
+    )
+    ray: RaySection = RaySection()
     start_epoch: NonNegativeInt = Field(0, description="First epoch that collects.")
     deterministic: bool = Field(False, description="Act greedily, before exploration, rather than by sampling.")
     engine: Literal["eager", "onnx", "auto"] = Field(
@@ -319,7 +339,12 @@ class TrainSection(Section):
     metrics: list[Annotated[Section, Component(METRICS)]] = Field(
         [], description="Numbers of plug-ins about the held-out windows, with each validation."
     )
-    batch_size: PositiveInt = Field(24, description="Windows per gradient step and process.")
+    batch_size: PositiveInt = Field(24, description="Windows per gradient step; batch_size_is says of what.")
+    batch_size_is: Literal["per_rank", "total"] = Field(
+        "per_rank",
+        description="Whether each process of torchrun draws batch_size windows, or all share one batch, so that their "
+        "number changes no result.",
+    )
     num_epochs: NonNegativeInt = Field(100, description="Epochs; 0 evaluates only.")
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")
     replay_ratio: PositiveFloat | None = Field(
