@@ -94,10 +94,10 @@ def measure(env: str, kind: str, count: int, seconds: float) -> dict[str, float]
         run = Path(made) / "run"
         folder = RunFolder(run, config)
         publisher = Publisher(run)
-        made_algo = Experiment(config_of(Path(made) / "other", env, "folder", 1), verbose=False)
-        made_algo.start()
-        weights = made_algo.algo.serialize()
-        made_algo.close()
+        other = Experiment(config_of(Path(made) / "other", env, "folder", 1), verbose=False)
+        other.start()
+        weights = other.algo.serialize()
+        other.close()
         publisher.publish(weights, 0)
         write_json(Path(made) / "run.json", config.to_json())
         command = [

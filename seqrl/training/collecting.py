@@ -28,6 +28,8 @@ from seqrl.training.world import Warn
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
+LOOK_S = 1.0
+"""Between two looks at whether the learner still runs, each of which takes a tenth of a second."""
 REMIND_S = 30.0
 
 
@@ -231,15 +233,17 @@ def collect_until_finished(
     run = Subscriber(folder)
     metrics_logger = JsonlLogger(slot.path / "metrics.jsonl", None)
     logger.info("collector %d of %s", slot.number, folder)
-    source = _source(config, parts, ending, interact)
+    source, looked = _source(config, parts, ending, interact), -LOOK_S
     try:
         while not run.is_finished:
             ending.check()
             if is_orphan():
                 break
-            if not is_running(folder):
-                time.sleep(POLL_S)  # the learner was stopped, and may be resumed
-                continue
+            if time.monotonic() - looked > LOOK_S:
+                if not is_running(folder):
+                    time.sleep(POLL_S)  # the learner was stopped, and may be resumed
+                    continue
+                looked = time.monotonic()
             if (weights := run.poll()) is not None:
                 source.take_weights(weights)
             if source.version < config.collect.start_epoch:
