@@ -83,6 +83,7 @@ PICTURES = {
     "bandit": Picture("seqrl/Bandit-v0", (5, 30, -1)),
     "masked_bandit": Picture("seqrl/MaskedBandit-v0", (5, 20, -1)),
     "maze_runner": Picture("seqrl/MazeRunner-v0", (0, 10, 20, -1), MAZE, 2),
+    "copying": Picture("seqrl/Copying-v0", (0, -1), {}, 1),
     "multi_discrete_recall": Picture("seqrl/MultiDiscreteRecall-v0", (0, -1), {}, 1),
     "tool_recall": Picture("seqrl/ToolRecall-v0", (0, -1), {}, 1, is_stacked=True),
     "half_cheetah_velocity": Picture("seqrl/HalfCheetahVelocity-v0", (0, 12, 24), player=steady),

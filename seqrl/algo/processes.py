@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
-_LOST = ("gloo/transport", "NCCL", "Connection closed by peer", "Connection reset by peer")
+_LOST = ("gloo/transport", "closed by peer", "reset by peer", "Broken pipe", "remote process exited", "was aborted")
 """In what PyTorch says where a peer is gone."""
 
 with warnings.catch_warnings():  # its bars miss a package in notebooks, ours do not

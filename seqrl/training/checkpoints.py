@@ -313,8 +313,10 @@ def _load_collecting(config: BaseConfig, parts: Parts, epoch: int, values: Mappi
     if collector is not None:
         collector.cut_off()
         states = values["explorations"]
-        if (state := states[processes.rank % len(states)]) is not None:
+        if processes.rank < len(states) and (state := states[processes.rank]) is not None:
             collector.exploration.load_state(state)
+        elif states and states[0] is not None:  # more processes than before: as far as the first, by draws of their own
+            collector.exploration.num_steps[:] = states[0]["num_steps"][0]
     is_shared = config.collect.replay.path is not None or (parts.folder.path / "collectors").exists()
     is_own = parts.role == "both" and not is_shared
     if replay is not None and is_own:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError
+from seqrl.core.errors import CheckpointError, TrainingError
 from seqrl.reports.console import format_count
 from seqrl.training import setup
 from seqrl.training.collector import Collector, CollectStats
@@ -90,8 +90,8 @@ def refresh_data(config: BaseConfig, parts: Parts, progress: Progress, ending: E
         replay.evict(budget_of(config.collect.replay))
     processes.wait()
     dataset.refresh(epoch)
-    if parts.role == "learn" and epoch >= config.train.start_epoch:
-        _wait_for_data(parts, ending, epoch, is_by_ray=setup.uses_ray(config))
+    if parts.role == "learn" and epoch >= max(config.train.start_epoch, config.collect.start_epoch):
+        _wait_for_data(parts, ending, epoch, is_by_ray=parts.commands_actors)
     if replay is not None:
         progress.take_reports(collected_progress(parts.folder.path, replay))
     return all(processes.gather(dataset.is_ready))
@@ -197,14 +197,16 @@ class CollectingHere:
         """Nothing: the environments belong to the run."""
 
 
-def _source(config: BaseConfig, parts: Parts, ending: Ending, interact: Callable[[int], CollectStats]) -> Collecting:
+def _source(
+    config: BaseConfig, parts: Parts, check: Callable[[], None], interact: Callable[[int], CollectStats]
+) -> Collecting:
     """Return where a process of role ``collect`` gets its experience."""
     assert parts.slot is not None
     before = [r.get("env_steps_per_env", 0) for r in reported_progress(parts.folder.path)]
-    steps_per_env = int(sum(before) / len(before)) if before else 0  # the exploration goes on where the others are
+    steps_per_env = max(before, default=0)  # the exploration goes on where the others are
     if config.collect.collectors == "ray":
         write, number = setup.replay_write(config, parts), parts.slot.number
-        return RayCollectors(config, parts.world.info, number, write, ending.check, steps_per_env)
+        return RayCollectors(config, parts.world.info, number, write, check, steps_per_env)
     assert parts.collector is not None
     return CollectingHere(parts.algo, parts.collector, interact, steps_per_env)
 
@@ -233,12 +235,16 @@ def collect_until_finished(
     run = Subscriber(folder)
     metrics_logger = JsonlLogger(slot.path / "metrics.jsonl", None)
     logger.info("collector %d of %s", slot.number, folder)
-    source, looked = _source(config, parts, ending, interact), -LOOK_S
+
+    def check() -> None:
+        ending.check()
+        if is_orphan():
+            raise TrainingError("the learner that started this process is gone")
+
+    source, looked = _source(config, parts, check, interact), -LOOK_S
     try:
         while not run.is_finished:
-            ending.check()
-            if is_orphan():
-                break
+            check()
             if time.monotonic() - looked > LOOK_S:
                 if not is_running(folder):
                     time.sleep(POLL_S)  # the learner was stopped, and may be resumed

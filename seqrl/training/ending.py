@@ -27,7 +27,7 @@ class Ending:
         signal: Number of the signal after which the run is to end at once, after saving; None as long as none came,
             here or, as far as was agreed, elsewhere.
         is_forced: Whether Ctrl-C came again, so that nothing more is saved.
-        failure: Why the run cannot go on, as a thread of this process found out.
+        failure: Why the run cannot go on, as a thread of some process found out, and all agreed.
     """
 
     def __init__(self) -> None:
@@ -35,6 +35,7 @@ class Ending:
         self.signal: int | None = None
         self.is_forced = False
         self.failure: str | None = None
+        self._failed: str | None = None
         self._asked: str | None = None
         self._is_at_once = False
         self._came, self._pid = 0.0, 0
@@ -46,14 +47,14 @@ class Ending:
 
     def fail(self, reason: str) -> None:
         """End the run with an error, at the next check of this process; for threads other than the main one."""
-        self.failure = reason
+        self._failed = reason
 
     def agree(self, processes: Processes) -> int | None:
         """Let every process know what one of them knew; all have to call it, and all return the same signal, or None.
 
         What comes in the meantime is kept for the next time: only what all know may end a run of several processes.
         """
-        known = processes.gather((self._asked, self.signal, self.failure))
+        known = processes.gather((self._asked, self.signal, self._failed))
         self.reason, agreed, self.failure = (
             next((v for v in each if v is not None), None) for each in zip(*known, strict=True)
         )
@@ -68,8 +69,8 @@ class Ending:
             RunInterrupted: If so.
             TrainingError: If a thread called :meth:`fail`.
         """
-        if self.failure is not None:
-            raise TrainingError(self.failure)
+        if self._failed is not None:
+            raise TrainingError(self._failed)
         if self.signal is not None:
             raise RunInterrupted(self.signal)
 

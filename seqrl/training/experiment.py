@@ -91,7 +91,7 @@ class Experiment:
         overwrite: bool = False,
         verbose: bool = True,
     ) -> None:
-        setup.check_role(config, role, is_own=bool(make_train_env) or type(self).interact is not Experiment.interact)
+        setup.check_role(config, role, type(self), given=make_train_env is not None)
         self.config = config
         self.parts = setup.first_parts(config, role, is_verbose=verbose)
         self.progress = Progress()
@@ -329,7 +329,7 @@ class Experiment:
             self.parts = replace(self.parts, data=self.init_dsets())
         if role != "collect":
             check_metrics(config.train, self.parts.data.valid)
-        collects = setup.is_collecting(config, role)
+        collects = setup.is_collecting(config, role) or self.parts.commands_actors
         world = find_world(config, self.parts.data.info, self._makers, is_collecting=collects, warn=self.warn)
         self.parts = replace(self.parts, world=world)
         path = setup.run_path(config, world.env_id)
@@ -342,7 +342,7 @@ class Experiment:
         self.parts = replace(self.parts, algo=algo)
         setup.check_algo(config, self.parts, self.warn)
         setup.resolve_engines(config, self.parts, path if goes_on else None)
-        if config.train.init_from is not None and not goes_on:
+        if config.train.init_from is not None and not goes_on and role != "collect":
             setup.take_weights(algo, config.train.init_from)
         if not gets_weights_later:
             setup.use_statistics(algo, self.parts.data)

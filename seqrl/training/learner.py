@@ -15,7 +15,6 @@ from torch import Tensor
 
 from seqrl.algo.algo import Algo, ValueAlgo
 from seqrl.configs.sections.run import TrainSection
-from seqrl.core.errors import ConfigError
 from seqrl.core.files import new_file
 from seqrl.core.seeding import integer_seed
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -77,11 +76,6 @@ class Learner:
         self._train = train
         self._rank = rank
         self._num_ranks = num_ranks if train.batch_size_is == "total" else 1
-        if train.batch_size % self._num_ranks:
-            raise ConfigError(
-                f"train.batch_size {train.batch_size} must be a multiple of {num_ranks}, the number of processes that "
-                "share it (train.batch_size_is total)"
-            )
         self._train_step = train_step
         self._valid_batches: list[SeqBatch] = []
 

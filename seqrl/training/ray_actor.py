@@ -17,6 +17,7 @@ from seqrl.core.generators import seed_everything
 from seqrl.core.plugins import load_plugins
 from seqrl.core.types import Trajectory
 from seqrl.data.store import StoreInfo
+from seqrl.models.image_cores import skip_local_weights
 from seqrl.rollout.environments import build_env
 from seqrl.training import setup
 from seqrl.training.collector import Collector, CollectStats, build_exploration
@@ -60,14 +61,15 @@ class ActorBody:
     ) -> None:
         torch.set_num_threads(1)
         self._life, self._version = uuid.uuid4().hex, -1
-        with tempfile.TemporaryDirectory() as folder:
-            load_plugins([_written(Path(folder), name, plugins.get(name)) for name in config.get("plugins", [])])
-        values = {**config, "plugins": [name for name in config.get("plugins", []) if name not in plugins]}
-        self._config = config_factory(algo_name, values)
+        self._folder = tempfile.TemporaryDirectory()  # processes of environments import the plug-ins as well
+        names = [_written(Path(self._folder.name), name, plugins.get(name)) for name in config.get("plugins", [])]
+        load_plugins(names)
+        self._config = config_factory(algo_name, {**config, "plugins": names})
         self._config.experiment.evaluation.enabled = False
         world = find_world(self._config, info, GivenMakers(), is_collecting=True, warn=lambda text: None)
         seed_everything(self._config.train.seed)
-        self._algo = setup.build_algo(self._config, world.info, torch.device("cpu"))
+        with skip_local_weights(True):  # those that are published come first
+            self._algo = setup.build_algo(self._config, world.info, torch.device("cpu"))
         env = build_env(training_makers(self._config, world), self._config.collect.num_envs, self._config.env)
         env.codec = self._algo.codec
         exploration = build_exploration(self._config.collect, env, self._config.train.seed, rank)
@@ -112,6 +114,8 @@ def _written(folder: Path, name: str, source: str | None) -> str:
     """Return what to import of a plug-in: a file with its source, or its name."""
     if source is None:
         return name
-    file = folder / Path(name).name
+    own = folder / str(len(list(folder.iterdir())))  # two plug-ins may have one name
+    own.mkdir()
+    file = own / Path(name).name
     file.write_text(source, encoding="utf-8")
     return str(file)

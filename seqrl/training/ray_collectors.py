@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from seqrl.training.weights import PublishedWeights
 
 logger = logging.getLogger(__name__)
 
-POLL_S, REMIND_S, SILENT_S = 0.2, 30.0, 20.0
+POLL_S, SILENT_S, START_S = 0.2, 20.0, 120.0
 RANKS_PER_SLOT = 10_000
 """Actors of one process; with the number of its slot they make ranks that no other collector of the run has."""
 OBJECT_STORE_BYTES = 500_000_000
@@ -59,26 +59,32 @@ class _Actor:
         number: Among the actors, from 0.
         handle: Ray's.
         num_batches: Batches that were asked for.
+        num_taken: Batches that were taken.
         env_steps: Transitions that were taken from it.
         steps_per_env: Steps of each of its environments.
         life: Of the last batch; differs after a restart.
         restarts: How often it was begun anew.
         lag: Versions by which the weights of the last batch were behind.
         epsilon: Of the last batch.
-        heard_s: When it brought the last batch; None before the first.
+        num_lost: Batches in a row that were lost.
+        heard_s: When it brought the last batch, or was made.
+        patience_s: How long it may take for the next.
         is_silent: Whether that was so long ago that it was said.
     """
 
     number: int
     handle: Any
     num_batches: int = 0
+    num_taken: int = 0
     env_steps: int = 0
     steps_per_env: int = 0
     life: str = ""
     restarts: int = 0
     lag: int = 0
     epsilon: float = 0.0
-    heard_s: float | None = None
+    num_lost: int = 0
+    heard_s: float = field(default_factory=time.monotonic)
+    patience_s: float = START_S
     is_silent: bool = False
 
 
@@ -112,6 +118,7 @@ class RayCollectors:
         self._weights: list[Any] = []
         self._version = -1
         self._ray = _connected(config)
+        self._errors = self._ray.exceptions
         remote = self._ray.remote(_Remote).options(
             num_cpus=self._section.cpus_per_actor,
             resources=self._section.resources or None,
@@ -152,17 +159,13 @@ class RayCollectors:
             for _ in range(self._section.batches_in_flight - list(self._in_flight.values()).count(actor)):
                 self._order(actor)
         taken: list[CollectStats] = []
-        reminded = time.monotonic()
         while not taken:
             self._check()
             ready, _ = self._ray.wait(list(self._in_flight), num_returns=len(self._in_flight), timeout=0)
             if not ready:
                 ready, _ = self._ray.wait(list(self._in_flight), timeout=POLL_S)
             taken = [stats for reference in ready if (stats := self._taken(reference)) is not None]
-            if not taken and time.monotonic() - reminded > REMIND_S:
-                reminded = time.monotonic()
-                logger.info("waiting for Ray's actors; the cluster has %s free", self._ray.available_resources())
-        self._tell_of_silent_ones()
+            self._tell_of_silent_ones()
         return _summed(taken)
 
     def metrics(self, stats: CollectStats) -> dict[str, float]:
@@ -184,9 +187,12 @@ class RayCollectors:
 
     def _tell_of_silent_ones(self) -> None:
         for actor in self._actors:
-            is_silent = actor.heard_s is not None and time.monotonic() - actor.heard_s > SILENT_S
+            silent_s = time.monotonic() - actor.heard_s
+            is_silent = silent_s > actor.patience_s
             if is_silent and not actor.is_silent:
-                logger.warning("actor %d has brought nothing for %.0f s; the others go on", actor.number, SILENT_S)
+                free = self._ray.available_resources() if not actor.num_taken else {}
+                hint = f"; the cluster has {free.get('CPU', 0):g} cores free" if not actor.num_taken else ""
+                logger.warning("actor %d has brought nothing for %.0f s%s", actor.number, silent_s, hint)
             elif actor.is_silent and not is_silent:
                 logger.warning("actor %d is back", actor.number)
             actor.is_silent = is_silent
@@ -203,29 +209,42 @@ class RayCollectors:
             return None
         try:
             batch: Batch = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:
-            raise TrainingError(f"an actor failed: {error.cause or error}") from error
-        except self._ray.exceptions.ActorDiedError as error:
+        except self._errors.RayTaskError as error:
+            raise TrainingError(f"actor {actor.number} failed: {error.cause or error}") from error
+        except (self._errors.UnserializableException, self._errors.RaySystemError) as error:
+            raise TrainingError(f"actor {actor.number} gave what cannot be read: {error}") from error
+        except self._errors.ActorDiedError as error:
             self._drop(actor, error)
             return None
-        except self._ray.exceptions.RayError as error:  # the object was lost with its node, or the actor is away
-            logger.warning("a batch of an actor was lost: %s", str(error).splitlines()[0])
+        except self._errors.RayError as error:  # it was lost with its node
+            actor.num_lost += 1
+            if actor.num_lost > self._section.max_restarts:
+                self._drop(actor, error)
+                return None
+            logger.warning("a batch of actor %d was lost: %s", actor.number, _last_line(error))
+            self._order(actor)
             return None
         for trajectory in batch.trajectories:
             self._write(trajectory)
         actor.restarts += actor.life not in ("", batch.life)
         actor.life, actor.lag, actor.epsilon = batch.life, self._version - batch.version, batch.epsilon
         actor.env_steps += batch.stats.num_steps
-        actor.steps_per_env, actor.heard_s = batch.steps_per_env, time.monotonic()
+        actor.steps_per_env, actor.num_taken, actor.num_lost = batch.steps_per_env, actor.num_taken + 1, 0
+        now = time.monotonic()
+        actor.patience_s, actor.heard_s = max(SILENT_S, 5.0 * (now - actor.heard_s)), now
         self._order(actor)
         return batch.stats
 
     def _drop(self, actor: _Actor, error: Exception) -> None:
         self._actors = [other for other in self._actors if other is not actor]
-        reason = str(error).strip().splitlines()[0]
         if not self._actors:
-            raise TrainingError(f"no actor is left; the last died: {error}")
-        logger.warning("an actor is dead for good, %d go on: %s", len(self._actors), reason)
+            raise TrainingError(f"no actor is left; the last died: {_last_line(error)}")
+        logger.warning("actor %d is dead for good, %d go on: %s", actor.number, len(self._actors), _last_line(error))
+
+
+def _last_line(error: Exception) -> str:
+    """Return the line of a message that tells the cause, which Ray puts last."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
 
 
 def _summed(parts: list[CollectStats]) -> CollectStats:

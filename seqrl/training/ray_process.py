@@ -21,7 +21,20 @@ from seqrl.training.run_folder import LEARNER_PID
 logger = logging.getLogger(__name__)
 
 QUICK_S, QUICK_FAILURES = 120.0, 3
-"""The run ends after so many failures in a row, each within so many seconds of its start."""
+"""The run ends after so many deaths in a row, each within so many seconds of its start."""
+OF_RANKS = (
+    "RANK",
+    "LOCAL_",
+    "GROUP_",
+    "ROLE_",
+    "WORLD_SIZE",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "ACCELERATE_",
+    "OMPI_",
+    "PMI_",
+)
+"""Beginnings of the variables by which a process would take itself for one of the learner's ranks."""
 GRACE_S = 8.0
 
 
@@ -52,11 +65,15 @@ class RayProcess:
         self._is_over = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._said = self._run / "ray.log"
+        self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._keep_running, daemon=True, name="seqrl ray process")
         self._thread.start()
 
     def _command(self) -> list[str]:
-        overrides = {"experiment.output_dir": str(self._run.parent), "experiment.logging.progress_bar": False}
+        overrides = {
+            "experiment.output_dir": str(self._run.parent), "experiment.logging.progress_bar": False,
+            "train.device": "cpu",
+        }  # fmt: skip
         sets = [part for key, value in overrides.items() for part in ("--set", f"{key}={json.dumps(value)}")]
         config = str(self._run / "config.json")
         return [sys.executable, "-m", "seqrl", "train", "--config", config, "--role", "collect",
@@ -64,24 +81,37 @@ class RayProcess:
 
     def _keep_running(self) -> None:
         failures = 0
-        while not self._is_over.is_set():
+        while True:
             begun = time.monotonic()
-            environment = {**os.environ, LEARNER_PID: str(os.getpid()), "OMP_NUM_THREADS": "1"}
-            environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-            with open(self._said, "ab") as said:
-                self._process = subprocess.Popen(
-                    self._command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
-                    start_new_session=True,
-                )  # fmt: skip
-            code = self._process.wait()
+            try:
+                if (process := self._start()) is None:
+                    return
+            except OSError as error:
+                self._ending.fail(f"the process of Ray's collectors cannot be started: {error}")
+                return
+            code = process.wait()
             if code == 0 or self._is_over.is_set():
                 return
             failures = failures + 1 if time.monotonic() - begun < QUICK_S else 1
-            if failures == QUICK_FAILURES:
-                self._ending.fail(f"the process of Ray's collectors failed {failures} times: {self._last_line()}")
+            if (line := self._last_line()).startswith("error: ") or failures == QUICK_FAILURES:
+                self._ending.fail(f"the process of Ray's collectors ended with {code}: {line.removeprefix('error: ')}")
                 return
-            logger.warning("the process of Ray's collectors ended (%s) and is begun anew", self._last_line())
+            logger.warning("the process of Ray's collectors died (%s) and is begun anew", line)
             self._is_over.wait(1.0)
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        """Start the process; None if there is to be none any more."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_RANKS)}
+        environment |= {LEARNER_PID: str(os.getpid()), "OMP_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        with self._starting, open(self._said, "ab") as said:
+            if self._is_over.is_set():
+                return None
+            self._process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+            return self._process
 
     def _last_line(self) -> str:
         lines = self._said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -89,8 +119,9 @@ class RayProcess:
 
     def close(self) -> None:
         """End the process and its actors, within ten seconds; safe to call twice."""
-        self._is_over.set()
-        process = self._process
+        with self._starting:
+            self._is_over.set()
+            process = self._process
         if process is None:
             return
         if (self._run / "published" / "finished").exists():

@@ -52,13 +52,14 @@ MAX_NAME_BYTES = 240
 """Of a run; systems take 255, and what is written beside it first has 14 more."""
 
 
-def check_role(config: BaseConfig, role: Role, *, is_own: bool = False) -> None:
+def check_role(config: BaseConfig, role: Role, experiment: type | None = None, *, given: bool = False) -> None:
     """Refuse a role that is none, or that the run does not have, and actors that could not do what is asked for.
 
     Args:
         config: The run file.
         role: Of this process.
-        is_own: Whether the user gave environments as callables, or overrides how they are played in.
+        experiment: Class of the experiment, which a user may have derived.
+        given: Whether environments to train in were given as callables.
 
     Raises:
         ConfigError: If so.
@@ -67,13 +68,13 @@ def check_role(config: BaseConfig, role: Role, *, is_own: bool = False) -> None:
         raise ConfigError(f"role must be 'both', 'learn' or 'collect', got {role!r}")
     if role != "both" and not config.collect.steps_per_epoch:
         raise ConfigError(f"role {role!r} needs a run that collects: set collect.steps_per_epoch")
-    if uses_ray(config):
-        _check_ray(is_own)
+    if config.collect.collectors == "ray":
+        _check_ray(config, experiment, given=given)
 
 
 def uses_ray(config: BaseConfig) -> bool:
     """Tell whether Ray's actors collect."""
-    return config.collect.collectors == "ray" and config.collect.steps_per_epoch > 0
+    return config.collect.collectors == "ray"
 
 
 def first_parts(config: BaseConfig, role: Role, *, is_verbose: bool) -> Parts:
@@ -82,11 +83,16 @@ def first_parts(config: BaseConfig, role: Role, *, is_verbose: bool) -> Parts:
     return Parts("learn" if commands_actors else role, commands_actors=commands_actors, is_verbose=is_verbose)
 
 
-def _check_ray(is_own: bool) -> None:
-    if is_own:
+def _check_ray(config: BaseConfig, experiment: type | None, *, given: bool) -> None:
+    if not config.collect.steps_per_epoch:
+        raise ConfigError("collect.collectors 'ray' needs a run that collects: set collect.steps_per_epoch")
+    methods = ("interact", "init_envs", "init_model")
+    own = [f"{m}()" for m in methods if experiment and getattr(experiment, m).__qualname__ != f"Experiment.{m}"]
+    if given or own:
+        what = " and ".join([*["make_train_env"] * given, *own])
         raise ConfigError(
-            "collect.collectors 'ray': actors make environments by env.id in processes of their own, so make_train_env "
-            "and interact() of a subclass do not reach them; register the environment in a plug-in"
+            f"collect.collectors 'ray': {what} cannot reach the actors, which make environments by env.id and policies "
+            "by the run file, in processes of their own; register what they need in a plug-in"
         )
     if importlib.util.find_spec("ray") is None:
         raise ConfigError("collect.collectors 'ray': Ray is not installed: pip install 'seqrl[ray]'")
@@ -96,7 +102,9 @@ def explained(error: BaseException, parts: Parts) -> BaseException:
     """Return the error that ended a run; one that says how to go on, if it came because another process is gone."""
     if not parts.processes.has_lost_another(error):
         return error
-    text = f"another process of this run has ended; go on from {parts.folder.last} with --resume"
+    last = parts.folder.last
+    how = f"go on from {last} with --resume" if last else "nothing was saved yet"
+    text = f"another process of this run has ended, or cannot be reached ({str(error).splitlines()[0]:.200}); {how}"
     return TrainingError(text).with_traceback(error.__traceback__)
 
 
@@ -156,11 +164,16 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
         ConfigError: If the hardware, the environments or the run file do not fit the algorithm.
         DataError: If the data does not.
     """
-    algo = parts.algo
+    algo, number = parts.algo, parts.processes.number
+    if config.train.batch_size_is == "total" and config.train.batch_size % number:
+        raise ConfigError(
+            f"train.batch_size {config.train.batch_size} must be a multiple of {number}, the number of processes that "
+            "share it (train.batch_size_is total)"
+        )
     if parts.role != "collect":
         algo.check_hardware(is_half=config.train.precision != "no")
     _check_next_obs(config, algo, parts.data)
-    if is_collecting(config, parts.role):
+    if is_collecting(config, parts.role) or parts.commands_actors:
         _check_collection(config, algo, parts.world)
     for section, what in ((config.train, "train"), (config.collect, "collect")):
         num_epochs = config.train.num_epochs
@@ -247,7 +260,7 @@ def resolve_engines(config: BaseConfig, parts: Parts, run: Path | None) -> None:
     evaluates = evaluation.enabled and parts.world.eval_makers is not None
     for section, keys, is_used in (
         (evaluation, ("experiment", "evaluation"), evaluates),
-        (collect, ("collect",), is_collecting(config, parts.role)),
+        (collect, ("collect",), is_collecting(config, parts.role) or parts.commands_actors),
     ):
         if section.engine == "auto" and run is not None:
             section.engine = _saved_engine(run, *keys)

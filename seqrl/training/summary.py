@@ -122,7 +122,8 @@ def _plan(config: BaseConfig, parts: Parts, epoch: int, cost: Prediction) -> dic
     train, dataset = config.train, parts.learner.dataset
     steps, env_steps = gradient_steps_planned(config, epoch), env_steps_planned(config, parts, epoch)
     seen = steps * train.batch_size * train.accumulate_batches * train.window_steps
-    seen *= parts.processes.number
+    if train.batch_size_is == "per_rank":
+        seen *= parts.processes.number
     plan = {
         "gradient steps": f"{steps} ({train.num_epochs} epochs of {train.steps_per_epoch})",
         "batch": f"{train.batch_size} windows of {train.window_steps}"

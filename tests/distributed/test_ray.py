@@ -21,6 +21,7 @@ from seqrl.training.ray_process import RayProcess
 from seqrl.training.weights import collected_progress, reported_progress
 from tests.distributed.numbered_episodes import LENGTH
 from tests.distributed.test_roles import wait_for
+from tests.distributed.test_two_ranks import torchrun
 from tests.regression.test_online import rows, seqrl_process, small
 
 pytest.importorskip("ray")
@@ -100,8 +101,19 @@ def test_actors_collect_for_a_learner_and_all_end(tmp_path):
 
 def test_what_actors_cannot_do_is_refused_at_once(tmp_path, monkeypatch):
     config = numbered(tmp_path)
-    with pytest.raises(ConfigError, match=r"actors make environments by env\.id"):
+    with pytest.raises(ConfigError, match=r"make_train_env cannot reach the actors"):
         Experiment(config, make_train_env=lambda: None)
+
+    class Own(Experiment):
+        def init_model(self):
+            return super().init_model()
+
+    with pytest.raises(ConfigError, match=r"init_model\(\) cannot reach the actors"):
+        Own(config)
+    config.collect.steps_per_epoch = 0
+    with pytest.raises(ConfigError, match="needs a run that collects"):
+        Experiment(config)
+    config.collect.steps_per_epoch = 1
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install 'seqrl\\[ray\\]'"):
         Experiment(config)
@@ -111,11 +123,31 @@ def test_a_process_that_fails_again_and_again_ends_the_run(tmp_path, monkeypatch
     monkeypatch.setattr(RayProcess, "_command", lambda self: [sys.executable, "-c", "exit('the arm is loose')"])
     ending = Ending()
     ray_process = RayProcess(tmp_path, ending)
-    wait_for(lambda: ending.failure, "a failure")
-    with pytest.raises(TrainingError, match="Ray's collectors failed 3 times: the arm is loose"):
+    wait_for(lambda: ending._failed, "a failure")
+    with pytest.raises(TrainingError, match="Ray's collectors ended with 1: the arm is loose"):
         ending.check()
     assert caplog.text.count("(the arm is loose) and is begun anew") == 2
     ray_process.close()
+
+
+def test_an_error_of_the_run_ends_it_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(RayProcess, "_command", lambda self: [sys.executable, "-c", "exit('error: no such env')"])
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    ending = Ending()
+    RayProcess(tmp_path, ending)
+    wait_for(lambda: ending._failed, "a failure")
+    with pytest.raises(TrainingError, match="ended with 1: no such env"):
+        ending.check()
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_from_one_process_of_actors(tmp_path):
+    numbered(tmp_path, train={"num_epochs": 3})
+    done = torchrun(["-m", "seqrl", "train", "--config", "run.json"], tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [p.name for p in (tmp_path / "run" / "collectors").iterdir()] == ["0000"]
+    steps = sum(report["env_steps"]["NumberedEpisodes-v0"] for report in reported_progress(tmp_path / "run"))
+    assert check_store(tmp_path / "run", steps, lives=2) > 0
 
 
 def interrupted(tmp_path, number):

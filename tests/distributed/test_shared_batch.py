@@ -7,15 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from seqrl.algo.objectives import masked_mean
+from seqrl.configs import config_factory
 from seqrl.configs.sections.run import TrainSection
 from seqrl.core.errors import ConfigError
+from seqrl.training import setup
 from seqrl.training.learner import Learner
+from seqrl.training.parts import Parts
 from tests.distributed.test_two_ranks import ROOT, torchrun
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
 from tests.regression.test_online import merged
 
 pytestmark = pytest.mark.distributed
@@ -84,11 +90,26 @@ def test_two_then_one_then_two_ranks_equal_an_unbroken_run(tmp_path):
     assert_equal(broken, unbroken)
 
 
-def test_a_batch_that_cannot_be_shared_is_refused():
-    train = TrainSection(batch_size=9, batch_size_is="total")
+def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written():
+    config = config_factory("bc", {"train": {"batch_size": 9, "batch_size_is": "total"}})
+    parts = Parts(processes=SimpleNamespace(number=2), algo=small_algo())
     with pytest.raises(ConfigError, match=r"train\.batch_size 9 must be a multiple of 2, the number of processes"):
-        Learner(None, train, None, num_ranks=2)
-    Learner(None, TrainSection(batch_size=9), None, num_ranks=2)
+        setup.check_algo(config, parts, None)
+
+
+def test_the_parts_of_a_batch_count_by_their_transitions():
+    """Micro-batches and padding: the mean of the ranks' weighted gradients is that of the whole batch."""
+    batch = random_batch(ACTION_SPACES["discrete"], num=6, seed=1)
+    train = TrainSection(batch_size=6, batch_size_is="total")
+    loss = torch.arange(batch.mask.numel()).float().reshape(batch.mask.shape)
+    found = 0.0
+    for rank in range(3):
+        algo = SimpleNamespace(updater=SimpleNamespace(weight=1.0))
+        own = Learner(algo, train, None, rank=rank, num_ranks=3)._own(batch)
+        found += algo.updater.weight * masked_mean(loss[rank::3], own.mask) / 3
+    torch.testing.assert_close(found, masked_mean(loss, batch.mask))
+    plain = Learner(None, TrainSection(batch_size=6), None, rank=1, num_ranks=3)
+    assert plain._own(batch) is batch
 
 
 @pytest.mark.slow
@@ -111,5 +132,5 @@ def test_a_killed_rank_ends_the_other_with_a_message(tmp_path):
     _, said = launcher.communicate(timeout=60)
     assert time.monotonic() - begin < 60
     assert launcher.returncode != 0
-    assert "another process of this run has ended" in said, said[-3000:]
+    assert "another process of this run has ended, or cannot be reached" in said, said[-3000:]
     assert "go on from" in said

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 import seqrl.configs.sections.relabel  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
@@ -270,6 +278,13 @@ class RaySection(Section):
         100, description="Restarts of an actor that dies; after the last of them the others go on without it."
     )
 
+    @field_validator("resources")
+    @classmethod
+    def _are_no_cores(cls, resources: dict[str, float]) -> dict[str, float]:
+        if named := sorted(resources.keys() & {"CPU", "GPU", "memory", "object_store_memory"}):
+            raise ValueError(f"{named[0]} is none of these; cores are cpus_per_actor, and actors use no GPU")
+        return resources
+
 
 class CollectSection(Section):
     """Acting in training environments between the epochs of learning."""
@@ -342,8 +357,8 @@ class TrainSection(Section):
     batch_size: PositiveInt = Field(24, description="Windows per gradient step; batch_size_is says of what.")
     batch_size_is: Literal["per_rank", "total"] = Field(
         "per_rank",
-        description="Whether each process of torchrun draws batch_size windows, or all share one batch, so that their "
-        "number changes no result.",
+        description="Whether each process of torchrun draws batch_size windows, or all share one batch, as one process "
+        "would draw it.",
     )
     num_epochs: NonNegativeInt = Field(100, description="Epochs; 0 evaluates only.")
     steps_per_epoch: NonNegativeInt = Field(500, description="Gradient steps per epoch; 0 learns nothing.")

@@ -8,6 +8,7 @@ from seqrl.envs.experts import EXPERTS
 
 _ENTRY_POINTS = {
     "seqrl/Attempts-v0": "seqrl.envs.builtin.attempts:make_attempts",
+    "seqrl/Copying-v0": "seqrl.envs.builtin.copying:Copying",
     "seqrl/Fork-v0": "seqrl.envs.builtin.fork:Fork",
     "seqrl/HalfCheetahVelocity-v0": "seqrl.envs.builtin.half_cheetah:make_half_cheetah_velocity",
     "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_runner:MazeRunner",
@@ -30,6 +31,7 @@ _OF_OTHERS = {"seqrl/Mixture-v0": "seqrl.envs.mixture:Mixture"}
 
 _EXPERTS = {
     "gym_pusht/PushT-v0": "seqrl.envs.suites.pusht_expert:PushTExpert",
+    "seqrl/Copying-v0": "seqrl.envs.builtin.copying:CopyingExpert",
     "seqrl/Fork-v0": "seqrl.envs.builtin.fork:ForkDemonstrator",
     "seqrl/MazeRunner-v0": "seqrl.envs.builtin.maze_expert:MazeExpert",
     "seqrl/MultiDiscreteRecall-v0": "seqrl.envs.builtin.multi_discrete_recall:MultiDiscreteRecallExpert",

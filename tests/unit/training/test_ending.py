@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seqrl.core.errors import RunInterrupted
+from seqrl.core.errors import RunInterrupted, TrainingError
 from seqrl.training.ending import Ending
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -120,3 +120,14 @@ def test_what_nohup_ignores_stays_ignored():
         ending.check()
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_failure_of_a_thread_ends_all_even_if_it_comes_while_ranks_agree():
+    ending = Ending()
+    ending.check()
+    alone = Alone(during=lambda: ending.fail("the actors are gone"))
+    ending.agree_and_check(alone)  # it was said too late for this time
+    with pytest.raises(TrainingError, match="the actors are gone"):
+        ending.agree_and_check(alone)
+    with pytest.raises(TrainingError, match="the actors are gone"):
+        ending.check()
