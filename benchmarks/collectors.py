@@ -1,6 +1,7 @@
 """Collectors that share a folder beside Ray's actors, and how far each goes: the tables in ``docs/scaling.md``.
 
 python benchmarks/collectors.py                    # about half an hour on two cores that do nothing else
+python benchmarks/collectors.py --learn            # what is learned from Ray's actors; may be stopped and started again
 
 No learner learns: this process publishes weights once a second, and counts what is reported. Kinds take turns. The
 model knows one actor only: its speed, its processor seconds, and those of the process that takes and writes what it
@@ -10,6 +11,8 @@ brings. What it predicts for more of them stands beside what was measured.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import signal
 import statistics
@@ -23,7 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from record import record, table, write_table
+from record import RESULTS, provenance, record, table, write_table
+from run_queue import run_python
 
 from seqrl.configs import config_factory
 from seqrl.core.files import write_json
@@ -170,12 +174,59 @@ def limits(one: dict[str, float]) -> dict[str, str]:
     }
 
 
+def learn() -> None:
+    """Train two run files with actors on three seeds, whatever has no result yet, and write the table."""
+    folder, found = RESULTS / "collectors_learn", {}
+    for count, seed, template in itertools.product((2, 4), range(3), ("tmaze_online", "cartpole")):
+        file = folder / f"{template}-{count}-{seed}.json"
+        if not file.exists():
+            where = provenance()
+            with tempfile.TemporaryDirectory() as made:
+                sets = [
+                    f"train.seed={seed}", f"collect.ray.num_actors={count}", f"experiment.output_dir={made}",
+                    "experiment.report.enabled=false", "train.num_threads=1",
+                ]  # fmt: skip
+                command = [
+                    "-m",
+                    "seqrl",
+                    "train",
+                    "--config",
+                    f"{template}.json",
+                    "--collectors",
+                    "ray",
+                    "--name",
+                    "run",
+                ]
+                run_python([*command, *(w for s in sets for w in ("--set", s))], Path(made) / "log.txt")
+                lines = [json.loads(line) for line in (Path(made) / "run" / "metrics.jsonl").read_text().splitlines()]
+            last = [line for line in lines if "eval/return_mean" in line][-1]
+            folder.mkdir(exist_ok=True)
+            score = last["eval/success_mean" if template == "tmaze_online" else "eval/return_mean"]
+            write_json(file, {**where, "score": score, "env_steps": last["progress/env_steps"]})
+            print(file.stem, score, last["progress/env_steps"], flush=True)
+        found[template, count, seed] = json.loads(file.read_text())
+    rows = [
+        {"run file": f"`{template}.json`", "actors": count}
+        | {f"seed {seed}": f"{found[template, count, seed]['score']:.4g}" for seed in range(3)}
+        | {"environment steps": f"{min(steps):,.0f} to {max(steps):,.0f}"}
+        for template in ("tmaze_online", "cartpole")
+        for count in (2, 4)
+        if (steps := [found[template, count, seed]["env_steps"] for seed in range(3)])
+    ]
+    print(table(rows))
+    write_table(PAGE, "learned", table(rows))
+
+
 def main() -> None:
     """Measure in turns, write the tables, record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=15.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--learn", action="store_true", help="train instead of measuring speed")
     args = parser.parse_args()
+    if args.learn:
+        learn()
+        return
     seen: dict[str, list[dict[str, float]]] = {}
     for _ in range(args.rounds):
         for env in ENVS:
