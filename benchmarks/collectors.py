@@ -197,7 +197,8 @@ def learn() -> None:
                     "--name",
                     "run",
                 ]
-                run_python([*command, *(w for s in sets for w in ("--set", s))], Path(made) / "log.txt")
+                sets = [word for entry in sets for word in ("--set", entry)]
+                run_python(["-m", "seqrl", "train", *named, *sets], Path(made) / "log.txt")
                 lines = [json.loads(line) for line in (Path(made) / "run" / "metrics.jsonl").read_text().splitlines()]
             last = [line for line in lines if "eval/return_mean" in line][-1]
             folder.mkdir(exist_ok=True)

@@ -231,7 +231,9 @@ class RayCollectors:
         actor.env_steps += batch.stats.num_steps
         actor.steps_per_env, actor.num_taken, actor.num_lost = batch.steps_per_env, actor.num_taken + 1, 0
         now = time.monotonic()
-        actor.patience_s, actor.heard_s = max(SILENT_S, 5.0 * (now - actor.heard_s)), now
+        if actor.num_taken > 1:  # the first one took the start as well
+            actor.patience_s = max(SILENT_S, 5.0 * (now - actor.heard_s))
+        actor.heard_s = now
         self._order(actor)
         return batch.stats
 

@@ -123,6 +123,7 @@ def test_an_error_of_the_users_code_ends_the_run(name, monkeypatch):
 def test_a_silent_actor_is_named_and_so_is_its_return(monkeypatch, caplog):
     made, _, _ = collectors(monkeypatch, [[batch(), batch(), batch()]])
     made.collect()
+    made.collect()
     made._actors[0].heard_s -= 1000
     made._tell_of_silent_ones()
     made._tell_of_silent_ones()
