@@ -186,17 +186,7 @@ def learn() -> None:
                     f"train.seed={seed}", f"collect.ray.num_actors={count}", f"experiment.output_dir={made}",
                     "experiment.report.enabled=false", "train.num_threads=1",
                 ]  # fmt: skip
-                command = [
-                    "-m",
-                    "seqrl",
-                    "train",
-                    "--config",
-                    f"{template}.json",
-                    "--collectors",
-                    "ray",
-                    "--name",
-                    "run",
-                ]
+                named = ["--config", f"{template}.json", "--collectors", "ray", "--name", "run"]
                 sets = [word for entry in sets for word in ("--set", entry)]
                 run_python(["-m", "seqrl", "train", *named, *sets], Path(made) / "log.txt")
                 lines = [json.loads(line) for line in (Path(made) / "run" / "metrics.jsonl").read_text().splitlines()]

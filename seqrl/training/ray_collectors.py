@@ -291,7 +291,7 @@ def _connected(config: BaseConfig) -> Any:
     environment = {**given, "env_vars": variables}
     try:
         ray.init(
-            address=section.address, runtime_env=environment, log_to_driver=False, logging_level="warning",
+            address=section.address, runtime_env=environment, log_to_driver=False, logging_level=logging.WARNING,
             configure_logging=False, **options,
         )  # fmt: skip
     except (ConnectionError, ValueError, RuntimeError) as error:
