@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seqrl.training.weights import reported_progress
-from tests.distributed.test_ray import NUM_ENVS, PLUGIN, check_store
+from tests.distributed.test_ray import NUM_ENVS, PLUGIN, check_store, cluster  # noqa: F401  (a fixture)
 from tests.distributed.test_roles import wait_for
 from tests.regression.test_online import ROOT, small
 
@@ -98,6 +98,7 @@ def last_of(run):
     return json.loads(lines[-1]) if lines else {}
 
 
+@pytest.mark.usefixtures("cluster")
 def test_a_node_that_is_cut_off_and_comes_back(network, tmp_path):
     hidden, logs = tmp_path / "hidden", tmp_path / "logs"
     hidden.mkdir()
