@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from seqrl.algo.algo import Algo
@@ -31,21 +30,6 @@ POLL_S = 0.2
 LOOK_S = 1.0
 """Between two looks at whether the learner still runs, each of which takes a tenth of a second."""
 REMIND_S = 30.0
-
-
-def merged(parts: Sequence[CollectStats]) -> CollectStats:
-    """Return what all processes collected in an epoch; seconds are means over processes."""
-    if len(parts) == 1:
-        return parts[0]
-    return CollectStats(
-        env_steps=sum((p.env_steps for p in parts), Counter()),
-        episodes=[e for p in parts for e in p.episodes],
-        num_faults=sum(p.num_faults for p in parts),
-        last_fault=next((p.last_fault for p in parts if p.last_fault), ""),
-        env_s=sum(p.env_s for p in parts) / len(parts),
-        policy_s=sum(p.policy_s for p in parts) / len(parts),
-        record_s=sum(p.record_s for p in parts) / len(parts),
-    )
 
 
 def collect_epoch(config: BaseConfig, parts: Parts, ending: Ending, epoch: int) -> CollectStats:

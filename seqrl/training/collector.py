@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,21 @@ class CollectStats:
             out["collect/success_mean"] = float(np.mean(known))
         out["collect/epsilon_mean"] = epsilon
         return out
+
+
+def merged(parts: Sequence[CollectStats]) -> CollectStats:
+    """Return what several processes, or batches, came to; seconds are means over them."""
+    if len(parts) == 1:
+        return parts[0]
+    return CollectStats(
+        env_steps=sum((p.env_steps for p in parts), Counter()),
+        episodes=[e for p in parts for e in p.episodes],
+        num_faults=sum(p.num_faults for p in parts),
+        last_fault=next((p.last_fault for p in parts if p.last_fault), ""),
+        env_s=sum(p.env_s for p in parts) / len(parts),
+        policy_s=sum(p.policy_s for p in parts) / len(parts),
+        record_s=sum(p.record_s for p in parts) / len(parts),
+    )
 
 
 def build_exploration(section: CollectSection, env: BatchedEnv, seed: int, rank: int) -> Exploration:

@@ -18,8 +18,8 @@ from seqrl.reports.console import evaluation_line
 from seqrl.reports.series import read_metrics
 from seqrl.training.callbacks import Callbacks
 from seqrl.training.checkpoints import Checkpoints, save_at_signal
-from seqrl.training.collecting import collect_until_finished, count, merged, refresh_data
-from seqrl.training.collector import CollectStats
+from seqrl.training.collecting import collect_until_finished, count, refresh_data
+from seqrl.training.collector import CollectStats, merged
 from seqrl.training.ending import Ending
 from seqrl.training.learner import LearnStats, save_batches
 from seqrl.training.parts import Parts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, TrainingError
 from seqrl.core.types import Trajectory
 from seqrl.data.store import StoreInfo
-from seqrl.training.collector import CollectStats
+from seqrl.training.collector import CollectStats, merged
 from seqrl.training.ray_actor import ActorBody, Batch
 from seqrl.training.weights import PublishedWeights
 
@@ -31,7 +31,6 @@ OBJECT_STORE_BYTES = 500_000_000
 """Of a cluster on this machine: weights, and batches on their way."""
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "OMP_NUM_THREADS": "1",
 }
 
@@ -102,7 +101,7 @@ class RayCollectors:
         steps_per_env: Steps of each environment that the exploration begins with.
 
     Raises:
-        ConfigError: If Ray is not installed, or its cluster cannot be reached.
+        ConfigError: If Ray's cluster cannot be reached.
     """
 
     def __init__(
@@ -166,7 +165,7 @@ class RayCollectors:
                 ready, _ = self._ray.wait(list(self._in_flight), timeout=POLL_S)
             taken = [stats for reference in ready if (stats := self._taken(reference)) is not None]
             self._tell_of_silent_ones()
-        return _summed(taken)
+        return merged(taken)
 
     def metrics(self, stats: CollectStats) -> dict[str, float]:
         """Return what to log: of all, and ``actor_<n>/env_steps``, ``.../weights_behind``, ``.../restarts``."""
@@ -249,28 +248,14 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
 
 
-def _summed(parts: list[CollectStats]) -> CollectStats:
-    return CollectStats(
-        env_steps=sum((p.env_steps for p in parts), Counter()),
-        episodes=[e for p in parts for e in p.episodes],
-        num_faults=sum(p.num_faults for p in parts),
-        last_fault=next((p.last_fault for p in parts if p.last_fault), ""),
-        env_s=sum(p.env_s for p in parts),
-        policy_s=sum(p.policy_s for p in parts),
-        record_s=sum(p.record_s for p in parts),
-    )
-
-
 def _connected(config: BaseConfig) -> Any:
     """Return the module ``ray``, connected to the cluster that the run file names.
 
     Raises:
-        ConfigError: If it is not installed, or the cluster cannot be reached.
+        ConfigError: If the cluster cannot be reached.
     """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise ConfigError("Ray is not installed: pip install 'seqrl[ray]'") from error
+    import ray
+
     section = config.collect.ray
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     options: dict[str, Any] = {}
@@ -278,7 +263,7 @@ def _connected(config: BaseConfig) -> Any:
         needed = section.num_actors * section.cpus_per_actor
         resources = {name: amount * section.num_actors for name, amount in section.resources.items()}
         options = {
-            "num_cpus": max(1, round(needed + 0.5)),
+            "num_cpus": math.ceil(needed),
             "resources": resources,
             "object_store_memory": OBJECT_STORE_BYTES,
             "include_dashboard": False,
