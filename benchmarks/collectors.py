@@ -91,6 +91,13 @@ def actors_of(pid: int) -> list[int]:
     return [int(p) for p, _, command in rows if int(p) in found and "_Remote" in command]
 
 
+def started(run_file: Path) -> subprocess.Popen[bytes]:
+    """Start a collector of a run."""
+    command = [sys.executable, "-m", "seqrl", "train", "--config", str(run_file), "--role", "collect"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def measure(env: str, kind: str, count: int, seconds: float) -> dict[str, float]:
     """Return steps per second of ``count`` collectors, and what a step costs; all of them have begun by then."""
     with tempfile.TemporaryDirectory() as made:
@@ -104,21 +111,7 @@ def measure(env: str, kind: str, count: int, seconds: float) -> dict[str, float]
         other.close()
         publisher.publish(weights, 0)
         write_json(Path(made) / "run.json", config.to_json())
-        command = [
-            sys.executable,
-            "-m",
-            "seqrl",
-            "train",
-            "--config",
-            str(Path(made) / "run.json"),
-            "--role",
-            "collect",
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-        processes = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for _ in range(1 if kind == "ray" else count)
-        ]
+        processes = [started(Path(made) / "run.json") for _ in range(1 if kind == "ray" else count)]
 
         def steps() -> int:
             return sum(sum(report["env_steps"].values()) for report in reported_progress(run))

@@ -50,7 +50,7 @@ class _Remote:
         return self._body.collect(epoch, steps_per_env)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Actor:
     """What is known of an actor here.
 

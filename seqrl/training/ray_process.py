@@ -64,7 +64,7 @@ class RayProcess:
         self._run, self._ending = run.resolve(), ending
         self._is_over = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = self._run / "ray.log"
+        self._said, self._said_before = self._run / "ray.log", 0
         self._starting = threading.Lock()
         self._thread = threading.Thread(target=self._keep_running, daemon=True, name="seqrl ray process")
         self._thread.start()
@@ -107,6 +107,7 @@ class RayProcess:
         with self._starting, open(self._said, "ab") as said:
             if self._is_over.is_set():
                 return None
+            self._said_before = said.tell()
             self._process = subprocess.Popen(
                 self._command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
                 start_new_session=True,
@@ -114,7 +115,9 @@ class RayProcess:
             return self._process
 
     def _last_line(self) -> str:
-        lines = self._said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        """Return the last that the process said, since it was started."""
+        said = self._said.read_bytes()[self._said_before :].decode(errors="replace")
+        lines = said.strip().splitlines()
         return lines[-1] if lines else f"nothing in {self._said}"
 
     def close(self) -> None:

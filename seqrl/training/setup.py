@@ -68,7 +68,7 @@ def check_role(config: BaseConfig, role: Role, experiment: type | None = None, *
         raise ConfigError(f"role must be 'both', 'learn' or 'collect', got {role!r}")
     if role != "both" and not config.collect.steps_per_epoch:
         raise ConfigError(f"role {role!r} needs a run that collects: set collect.steps_per_epoch")
-    if config.collect.collectors == "ray":
+    if uses_ray(config):
         _check_ray(config, experiment, given=given)
 
 

@@ -134,6 +134,7 @@ def test_what_actors_cannot_do_is_refused_at_once(tmp_path, monkeypatch):
 
 def test_a_process_that_fails_again_and_again_ends_the_run(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(RayProcess, "_command", lambda self: [sys.executable, "-c", "exit('the arm is loose')"])
+    (tmp_path / "ray.log").write_text("error: of another day\n")
     ending = Ending()
     ray_process = RayProcess(tmp_path, ending)
     wait_for(lambda: ending._failed, "a failure")
