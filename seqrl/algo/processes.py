@@ -57,6 +57,11 @@ class Processes:
         """Wait until every process is here."""
         self.accelerator.wait_for_everyone()
 
+    def leave(self) -> None:
+        """Let go of the other processes, at the end of the program: else one may abort while it exits."""
+        if not self.is_alone:
+            self.accelerator.end_training()
+
     def has_lost_another(self, error: BaseException) -> bool:
         """Tell whether an error says that another process is gone, with which this one was exchanging something."""
         said = str(error)

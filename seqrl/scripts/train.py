@@ -267,6 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment.run_log.write(note)
     experiment.start()
     experiment.learn()
+    experiment.parts.processes.leave()
     return 0
 
 
