@@ -205,12 +205,14 @@ def _work(
     parent_pipe.close()
     envs: list[gym.Env[Any, Any]] = []
     try:
+        message = pipe.recv()  # before anything can fail, as nothing can be sent to a process that has ended
         envs = make()
         advance = _advancer(worker, rows, envs, *shared)
-        while (message := pipe.recv())[0] != "close":
+        while message[0] != "close":
             command, data = message
             answer = advance(command, data) if command in ("reset", "step") else _ASKED[command](envs, data)
             pipe.send((answer, True))
+            message = pipe.recv()
         pipe.send((None, True))
     except (KeyboardInterrupt, Exception) as error:
         sent = _sendable(error)

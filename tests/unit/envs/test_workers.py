@@ -235,6 +235,13 @@ def test_errors_come_through_where_no_restart_is_borne(workers):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_environment_that_cannot_be_made_is_told_while_others_still_start():
+    makers = [functools.partial(Failing, "make"), *[Failing] * 14]
+    with pytest.raises(EnvError, match="not made"):
+        WorkerVectorEnv([Failing, *makers], 16, "fork")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_an_error_that_cannot_be_sent_comes_through_in_words():
     env = make_batched_env(failing("raise oddly"), 4, vectorization="async", start_method="fork", num_workers=2)
     env.reset(seed=0)
