@@ -186,6 +186,7 @@ ROWS = {
 
 
 BALANCED = ("--set", 'env.eval_kwargs={"balanced_goals": true}')
+FEW_EPISODES = ("--set", "experiment.evaluation.episodes=20")  # of 500 and 1,000 steps
 FEEDFORWARD = ("algo.sequence_encoder.type=feedforward",)
 
 
@@ -261,6 +262,14 @@ DEFAULT_ROWS = {
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
         "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
+        "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS),
+        "reach": default(
+            "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
+            memory="feedforward", metric=SUCCESS, needs_memory=False,
+        ),
+        "half_cheetah": default(
+            "HalfCheetah-v5", "HalfCheetah-v5", 100_000, None, *FEW_EPISODES, memory="feedforward", needs_memory=False
+        ),
     }.items()
 }  # fmt: skip
 
