@@ -1,7 +1,9 @@
-"""When each kind of vector pays: steps a second of CartPole by ``sync``, ``async``, its own vector and EnvPool.
+"""When each kind of vector pays: steps a second by ``sync``, ``async``, and vectors of gymnasium, EnvPool and JAX.
+
+python benchmarks/vectors.py    # pip install 'seqrl[envpool,gymnax,xland]'; those not installed are left out
 
 Random actions, 12 environments, through the interface that collecting uses; by the second of the wall clock, and of
-all processors (threads and processes included). EnvPool is left out where it is not installed.
+all processors (threads and processes included). The result names its task: CartPole, or a grid of XLand-MiniGrid.
 """
 
 from __future__ import annotations
@@ -26,16 +28,26 @@ NUM_ENVS = 12
 PAGE = Path(__file__).parents[1] / "docs" / "environments" / "suites.md"
 
 
-def kinds(name: str) -> dict[str, Callable[[], BatchedEnv]]:
-    """Return name -> what makes the vector."""
-    made: dict[str, Callable[[], BatchedEnv]] = {
-        kind: functools.partial(make_batched_env, env_maker(name), NUM_ENVS, vectorization=kind)  # type: ignore[arg-type]
-        for kind in ("sync", "async")
-    }
-    made["native"] = lambda: make_batched_env(lambda: make_vector_env(name, NUM_ENVS), NUM_ENVS)
+CARTPOLE, XLAND = "CartPole-v1", "XLand-MiniGrid-R1-9x9"
+
+
+def vectors() -> dict[tuple[str, str], Callable[[], BatchedEnv]]:
+    """Return (task, kind) -> what makes the vector, of what is installed."""
+    asked = {("CartPole", "sync"): CARTPOLE, ("CartPole", "async"): CARTPOLE, ("CartPole", "gymnasium"): CARTPOLE}
     if importlib.util.find_spec("envpool"):
-        made["EnvPool"] = lambda: make_batched_env(lambda: make_vector_env(f"envpool/{name}", NUM_ENVS), NUM_ENVS)
-    return made
+        asked["CartPole", "EnvPool"] = f"envpool/{CARTPOLE}"
+    if importlib.util.find_spec("gymnax"):
+        asked["CartPole", "gymnax"] = f"gymnax/{CARTPOLE}"
+    if importlib.util.find_spec("xminigrid"):
+        asked |= {("XLand-MiniGrid", "sync"): XLAND, ("XLand-MiniGrid", "its own"): XLAND}
+    return {(task, kind): functools.partial(made, kind, env_id) for (task, kind), env_id in asked.items()}
+
+
+def made(kind: str, env_id: str) -> BatchedEnv:
+    """Return 12 environments."""
+    if kind in ("sync", "async"):
+        return make_batched_env(env_maker(env_id), NUM_ENVS, vectorization=kind)  # type: ignore[arg-type]
+    return make_batched_env(lambda: make_vector_env(env_id, NUM_ENVS), NUM_ENVS)
 
 
 def cpu_seconds() -> float:
@@ -48,7 +60,9 @@ def measure(make: Callable[[], BatchedEnv], steps: int) -> tuple[float, float]:
     """Return steps of one environment a second of the wall clock, and of the processors."""
     env = make()
     env.reset(0)
-    actions = np.eye(2, dtype=np.float32)[np.random.default_rng(0).integers(0, 2, (steps, NUM_ENVS))]
+    rng = np.random.default_rng(0)
+    actions = [env.codec.random(rng, NUM_ENVS) for _ in range(steps)]
+    env.step(actions[0])  # compiles those of jax
     before, begin = cpu_seconds(), time.perf_counter()
     for action in actions:
         env.step(action)
@@ -63,22 +77,25 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    made = kinds("CartPole-v1")
-    seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in made}
+    seen: dict[tuple[str, str], list[tuple[float, float]]] = {kind: [] for kind in vectors()}
     for _ in range(args.rounds):
-        for kind, make in made.items():
+        for kind, make in vectors().items():
             seen[kind].append(measure(make, args.steps))
     rows: list[dict[str, Any]] = [
         {
+            "task": task,
             "vector": kind,
             "steps/s": f"{statistics.median(w for w, _ in found):,.0f}",
             "steps per CPU second": f"{statistics.median(c for _, c in found):,.0f}",
         }
-        for kind, found in seen.items()
+        for (task, kind), found in seen.items()
     ]
     print(table(rows))
     write_table(PAGE, "vectors", table(rows))
-    print("recorded in", record("vectors", {"num_envs": NUM_ENVS, "rounds": seen}))
+    print(
+        "recorded in",
+        record("vectors", {"num_envs": NUM_ENVS, "rounds": {", ".join(kind): found for kind, found in seen.items()}}),
+    )
 
 
 if __name__ == "__main__":
