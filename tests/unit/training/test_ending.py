@@ -98,7 +98,19 @@ def test_a_signal_that_a_rank_has_heard_of_is_not_forced_by_its_own_copy():
     assert not endings[1].is_forced
 
 
+@pytest.fixture
+def outside_nohup():
+    """Where the tests run under nohup, SIGHUP is ignored, and a run would leave it so."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("outside_nohup")
 def test_alone_a_signal_at_any_moment_is_heard(number):
     ending = Ending()
     with ending.handling_signals(Alone()):
