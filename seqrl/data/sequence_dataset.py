@@ -143,7 +143,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             num = len(source.store) + source.store.num_transitions
             if source.is_live or source.relabeler is not None or len(values) != num:
                 raise DataError(
-                    f"{source.name}: {name} needs {num} rows of data that nothing changes, got {len(values)}"
+                    f"{source.name}: {name} needs {num} rows for data that is fixed, not relabelled, got {len(values)}"
                 )
         self._attached[name] = list(rows)
 

@@ -121,7 +121,7 @@ def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
 def test_without_the_plugin_the_error_says_what_was_tried(capsys):
     write_npz(Path("episodes"))
     assert train.main([*RUN, "--dataset", "episodes"]) == 2
-    assert "say in columns what they are, or bring a reader (--plugin)" in capsys.readouterr().err
+    assert "say in columns what they are, or add a reader (--plugin)" in capsys.readouterr().err
     Path("words.txt").write_text("no data")
     assert train.main([*RUN, "--dataset", "words.txt"]) == 2
     err = capsys.readouterr().err

@@ -52,7 +52,7 @@ def numbers_of(column: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise DataError("a column has rows without a value")
     array: np.ndarray = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in "biuf" or array.size != num * int(np.prod(shape)):
-        raise DataError(f"{num} rows of {column.type} are not {num} of shape {shape}")
+        raise DataError(f"{num} rows of {column.type} do not make {num} of shape {shape}")
     return array.reshape(num, *shape)
 
 
