@@ -31,7 +31,7 @@ class PlannerSection(Section):
     )
     subgoal_steps: PositiveInt = Field(10, description="How many steps ahead a subgoal lies, and how long it is held.")
     latent: SubgoalLatentSection | None = Field(
-        SubgoalLatentSection(), description="What tells several ways apart; null predicts their mean."
+        SubgoalLatentSection(), description="Latent that tells several ways to go apart; null predicts their mean."
     )
     num_layers: NonNegativeInt = Field(2, description="Hidden layers of the network that makes subgoals.")
     d_hidden: PositiveInt = Field(256, description="Their width.")

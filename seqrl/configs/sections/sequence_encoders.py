@@ -235,12 +235,12 @@ class TransformerSection(NormedSection):
         examples=list(ATTENTION_NAMES),
     )
     num_sinks: NonNegativeInt = Field(
-        0, description="First inputs of the memory that are attended to besides the window, for ever."
+        0, description="First inputs of the memory that are always attended to, besides the window."
     )
     sink_bias: float = Field(0.0, description="Added to the scores of the sinks.")
     logit_clip: PositiveFloat | None = Field(None, description="Bound c of the scores: c tanh(score / c).")
     score: Annotated[Section | None, Component(ATTENTION_SCORES)] = Field(
-        None, description="Functions of one's own for scores and masks."
+        None, description="User-defined functions for scores and masks."
     )
     activation: ActivationName = Field("leaky_relu", description="Activation of the feed-forward blocks.")
     norm: NormName = Field("layer", description="Normalisation layers.")
