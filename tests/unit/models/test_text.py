@@ -60,7 +60,7 @@ def test_a_table_gives_each_sentence_its_row(table):
 def test_a_table_that_does_not_fit(table, change, expected):
     with pytest.raises(ConfigError, match=rf"modalities.say.*{expected}"):
         TextModality("say", SPEC, **{**table[0], **change})
-    with pytest.raises(ConfigError, match=r"modalities.say.type: .*is no text"):
+    with pytest.raises(ConfigError, match=r"modalities.say.type: .*is not text"):
         TextModality("say", ObsSpec((20,), "uint8"))
 
 
