@@ -221,7 +221,7 @@ def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
     Path("their.json").write_text(json.dumps(given))
     assert convert_config.main(["their.json", "mine.json"]) == 0
     told = capsys.readouterr().err
-    assert re.search(r"mine\.json: \d\d keys have a place, \d\d are of parts that are off", told)
+    assert re.search(r"mine\.json: \d\d keys translated, \d\d belong to parts that are off", told)
     assert "left out" in told
     assert convert_config.main(["their.json", "mine.json"]) == 2
     assert "--overwrite" in capsys.readouterr().err

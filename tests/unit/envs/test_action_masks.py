@@ -115,7 +115,7 @@ def test_a_mask_that_stops_coming_is_refused(mode):
 
     env = BatchedEnv(SyncVectorEnv([lambda: Forgetful("info")], autoreset_mode=mode))
     step = env.reset()
-    with pytest.raises(EnvError, match=r"was there, and is missing in row 0"):
+    with pytest.raises(EnvError, match=r"was there, but is missing in row 0"):
         env.step(legal_actions(np.random.default_rng(0), step.action_mask))
 
 
