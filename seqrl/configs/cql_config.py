@@ -9,7 +9,7 @@ from seqrl.configs.sections.agent import EntropySection, OfflineOptimizerSection
 
 
 class CQLOptimizerSection(OfflineOptimizerSection):
-    """How the weights move; the policy slowly."""
+    """The optimiser, with a lower learning rate for the policy."""
 
     rates: dict[str, PositiveFloat] = Field(
         {"actor": 0.3}, description="Network (trunk, actor, critic, ...) -> factor of its learning rate; others have 1."

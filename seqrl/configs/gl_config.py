@@ -38,7 +38,7 @@ class PlannerSection(Section):
 
 
 class GLSection(AlgoSection):
-    """Subgoal prediction: a memory, a network that tells where a demonstrator will be, an optimiser."""
+    """Subgoal prediction: a memory, a network that predicts where a demonstrator will be, an optimiser."""
 
     planner: PlannerSection = Field(PlannerSection(), description="What predicts where a demonstrator will be.")
 

@@ -80,7 +80,7 @@ class NoFilterSection(Section):
 
 
 class EntropySection(Section):
-    """What it is worth to a policy to stay random (Haarnoja et al., 2018, arXiv 1812.05905)."""
+    """The entropy bonus: what it is worth to a policy to stay random (Haarnoja et al., 2018, arXiv 1812.05905)."""
 
     alpha: Literal["auto"] | PositiveFloat = Field(
         "auto",
@@ -141,11 +141,11 @@ class ValueOptions(Section):
 
 
 class ValueSection(ValueOptions, PolicySection):
-    """What all algorithms share that learn values of actions."""
+    """What all algorithms that learn action values share."""
 
 
 class OfflineOptimizerSection(OptimizerSection):
-    """How the weights of an algorithm move that learns values from fixed data."""
+    """The optimiser of algorithms that learn values from fixed data."""
 
     learning_rate: PositiveFloat = Field(3e-4, description="Step size after warm-up.")
     clip: Literal["global", "per_group"] = Field(
@@ -154,7 +154,7 @@ class OfflineOptimizerSection(OptimizerSection):
 
 
 class SoftSection(ValueSection):
-    """What algorithms share whose policy climbs its own critics."""
+    """What algorithms whose policy maximises its own critics share."""
 
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
     num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")

@@ -25,7 +25,7 @@ class AlgoSection(Section):
 
 
 class PolicySection(AlgoSection):
-    """What every algorithm has whose policy gives a distribution of actions."""
+    """What every algorithm whose policy is a distribution of actions has."""
 
     actor: ActorSection = ActorSection()
     distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
@@ -34,7 +34,7 @@ class PolicySection(AlgoSection):
 
 
 class ChunkSection(AlgoSection):
-    """What policies share that may give several actions at once."""
+    """What policies that may predict several actions at once share."""
 
     chunk_steps: PositiveInt = Field(1, description="Actions predicted together at every step (a chunk).")
     execute_steps: PositiveInt | None = Field(

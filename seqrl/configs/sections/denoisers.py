@@ -40,7 +40,7 @@ class TransformerDenoiserSection(Section):
 
 @DENOISERS.register_section("mlp")
 class MLPDenoiserSection(Section):
-    """The chunk as one vector: quickest where it is short."""
+    """The chunk as one vector: quickest for short chunks."""
 
     type: Literal["mlp"] = "mlp"
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")

@@ -13,7 +13,7 @@ from seqrl.core.registry import DISTRIBUTIONS
 
 
 class OptimizerSection(Section):
-    """How the weights move."""
+    """The optimiser: step sizes, their schedule, and gradient clipping."""
 
     method: Literal["adamw", "adam"] = Field(
         "adamw", description="adam adds weight_decay times the weights to the gradient; adamw keeps the two apart."
@@ -133,7 +133,7 @@ class TanhGaussianSection(Section):
 
 @DISTRIBUTIONS.register_section("gaussian")
 class GaussianSection(Section):
-    """Independent Gaussians, not squashed; what a sample has beyond [-1, 1] is clipped when it is executed."""
+    """Independent Gaussians, not squashed; samples are clipped to [-1, 1] when they are executed."""
 
     type: Literal["gaussian"] = "gaussian"
     is_bounded: bool = Field(

@@ -201,7 +201,7 @@ ATTENTION_NAMES = tuple(ATTENTION_LACKS)
 
 @ATTENTION_SCORES.register_section("alibi")
 class AlibiSection(Section):
-    """Linear penalty of the lag, with another slope per head (Press et al., 2022)."""
+    """Linear penalty of the lag, with a different slope per head (Press et al., 2022)."""
 
     type: Literal["alibi"] = "alibi"
     max_exponent: PositiveFloat = Field(8.0, description="The last head's slope is 2 to the minus this.")
@@ -209,7 +209,7 @@ class AlibiSection(Section):
 
 @SEQUENCE_ENCODERS.register_section("transformer")
 class TransformerSection(NormedSection):
-    """Causal pre-norm Transformer with the stabilisers that reinforcement learning wants."""
+    """Causal pre-norm Transformer with the stabilisers that reinforcement learning needs."""
 
     normed = ("d_model", "d_ff")
     type: Literal["transformer"] = "transformer"

@@ -162,9 +162,7 @@ def _compare_copies(
     try:
         envs += [make(), make()]
         if envs[0].unwrapped is envs[1].unwrapped:
-            text = (
-                "Making the environment twice gave one object, but each row needs its own. Make a new one each time."
-            )
+            text = "Making the environment twice gave one object, but each row needs its own. Make a new one each time."
             found.add(Fault("copies", text))
             return
         different = next(_differences(envs, codec, space, num, seed), None)
@@ -218,9 +216,7 @@ def _note_missing(env: gym.Env[Any, Any], play: RandomPlay, found: Findings) -> 
         )
         found.add(Fault("endless", text, "note"))
     if not play.has_success:
-        text = (
-            "Success was never reported, so only returns will be. If the task can succeed, put `success` into info."
-        )
+        text = "Success was never reported, so only returns will be. If the task can succeed, put `success` into info."
         found.add(Fault("success", text, "note"))
 
 
