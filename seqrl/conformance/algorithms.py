@@ -106,7 +106,7 @@ def learns_by_heart(case: AlgoCase) -> None:
         if not stuck:
             return
     texts = [f"{name} was {first[name]:.3g} and is {lowest[name]:.3g} at best" for name in stuck]
-    raise ConformanceError(f"does not learn a batch by heart: after 60 steps {', '.join(texts)}")
+    raise ConformanceError(f"does not overfit a batch: after 60 steps {', '.join(texts)}")
 
 
 def every_weight_learns(case: AlgoCase) -> None:
@@ -369,7 +369,7 @@ def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES), acts: bool 
 
 _CONTINUOUS_FIRST = ("box", "discrete", "multi_discrete", "multi_binary")
 CHECKS: dict[str, Check[AlgoCase]] = named(
-    Check("learns a batch by heart", learns_by_heart, fits=_over("memory", "actions", "encoder")),
+    Check("overfits a batch", learns_by_heart, fits=_over("memory", "actions", "encoder")),
     Check("moves every weight", every_weight_learns, fits=_over("memory", "actions")),
     Check("is not influenced by padding", padding_has_no_influence, fits=_over("actions")),
     Check("writes nothing in compute_losses", compute_losses_writes_nothing, fits=_over("actions")),

@@ -258,7 +258,7 @@ class StoreWriter:
         stuck = codec.stuck(legal)
         stuck[1:] &= ~trajectory.terminated
         if stuck.any():
-            raise DataError(f"{where}: action_mask has no legal action at input {np.argmax(stuck)}, not terminal")
+            raise DataError(f"{where}: action_mask allows no action at input {np.argmax(stuck)}, not terminal")
         illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)
         if illegal.any():
             raise DataError(f"{where}: the action at step {np.argmax(illegal)} is forbidden by its action_mask")

@@ -217,7 +217,7 @@ def _one_after_another(files: list[Path], columns: Mapping[str, str], truncates:
             ends = _ends(source, columns)
             arrays = {k: source.array(v) for k, v in columns.items() if k not in ("episode", "episode_ends")}
             if wrong := next((k for k, a in arrays.items() if a.shape[0] != ends[-1]), None):
-                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, and the episodes {ends[-1]}")
+                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, but the episodes {ends[-1]}")
         begin = 0
         for number, end in enumerate(ends):
             with _naming(path):

@@ -229,7 +229,7 @@ class _Reading:
             yield f"episode_{number}", trajectory
         expected = int(self._dataset.info.get("total_episodes", len(seen)))
         if len(seen) != expected:
-            raise DataError(f"{self._dataset.path}: {len(seen)} episodes are there, and {INFO} says {expected}")
+            raise DataError(f"{self._dataset.path}: {len(seen)} episodes are there, but {INFO} says {expected}")
 
     def _episodes(self) -> Iterator[tuple[int, Any]]:
         """Yield (index, table) of each episode."""

@@ -207,7 +207,7 @@ def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
     else:
         values = _array(item)
     if values.shape[1:] != space.shape:
-        raise DataError(f"{item.name} has rows of shape {values.shape[1:]}, and its space is {space}")
+        raise DataError(f"{item.name} has rows of shape {values.shape[1:]}, but its space is {space}")
     with suppress(TypeError):
         values = values.astype(space.dtype, casting="same_kind", copy=False)
     return values

@@ -129,7 +129,7 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
         ({"actions": "acts"}, "columns needs actions, and an obs/NAME"),
         ({"obs/state": "states", "actions": "acts"}, "columns needs one of episode, episode_ends"),
         ({"obs/state": "states", "actions": "acts", "episode_ends": "acts"}, "must be increasing row numbers"),
-        ({"obs/state": "ends", "actions": "acts", "episode": "ids"}, "ends has 3 rows, and the episodes 13"),
+        ({"obs/state": "ends", "actions": "acts", "episode": "ids"}, "ends has 3 rows, but the episodes 13"),
         (
             {"obs/state": "states", "next_obs/other": "states", "actions": "acts", "episode": "ids"},
             "next_obs is of other, and obs of state",

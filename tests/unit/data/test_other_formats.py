@@ -386,7 +386,7 @@ def test_images_that_would_start_a_program_are_refused():
         images_of([b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"], (9, 9, 3))
     data = io.BytesIO()
     Image.fromarray(np.zeros((4, 8, 3), np.uint8)).save(data, "PNG")
-    with pytest.raises(DataError, match=r"shape \(4, 8, 3\), and its space \(3, 4, 8\)"):
+    with pytest.raises(DataError, match=r"shape \(4, 8, 3\), but its space \(3, 4, 8\)"):
         images_of([data.getvalue()], (3, 4, 8))
 
 

@@ -160,7 +160,7 @@ def trajectory(actions, mask):
     ("actions", "mask", "message"),
     [
         ([0, 1], [[1, 0], [1, 0], [1, 1]], "action at step 1 is forbidden by its action_mask"),
-        ([0, 1], [[1, 1], [1, 1], [0, 0]], "no legal action at input 2, not terminal"),
+        ([0, 1], [[1, 1], [1, 1], [0, 0]], "allows no action at input 2, not terminal"),
         ([0, 1], [[1, 1, 1]] * 3, "needs 2 flags"),
     ],
 )
