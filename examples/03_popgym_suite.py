@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--epochs", type=int, help="epochs of 312 environment steps (default: the run file's)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
     p.add_argument("--name", help="name of the run's folder, in runs/")
-    p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    p.add_argument("--resume", action="store_true", help="resume the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other key of the run file")
     return p

@@ -23,7 +23,7 @@ class CorridorSection(Section):
     corridor_length: PositiveInt = Field(description="Steps from the start to the junction.")
     start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon at the junction at first.")
     end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon at the junction in the end.")
-    anneal_steps: PositiveInt = Field(1000, description="Steps of one environment until the end is reached.")
+    anneal_steps: PositiveInt = Field(1000, description="Steps of one environment until epsilon reaches its end value.")
 
 
 @EXPLORATIONS.register("corridor", section=CorridorSection)

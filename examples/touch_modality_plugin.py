@@ -27,7 +27,7 @@ class TouchModality(Modality):
     def __init__(self, name: str, spec: ObsSpec, *, d_pad: int = 16, d_output: int = 32) -> None:
         super().__init__(name, spec)
         if len(spec.shape) != 3:
-            raise self.problem("type", "is no array of touch, which has the shape (pads, rows, columns)")
+            raise self.problem("type", "is not an array of touch, which has the shape (pads, rows, columns)")
         pads, rows, columns = spec.shape
         self.d_output = d_output
         self.pad = make_mlp(rows * columns, 32, 1, d_pad, "leaky_relu")

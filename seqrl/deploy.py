@@ -74,7 +74,7 @@ class OnnxPolicy:
             raise DataError(f"{num_rows} rows, but the episode began with {len(self._is_first)}; call start_episode()")
         given = {_OBS + name: obs[name] for name in self.facts["observations"]}
         if self.facts["max_step"] is not None and self._state["state/step"].max() > self.facts["max_step"]:
-            raise DataError(f"this policy takes no more than {self.facts['max_step'] + 1} steps of an episode")
+            raise DataError(f"this policy can act for at most {self.facts['max_step'] + 1} steps of an episode")
         given |= {"reward": self._reward(reward, num_rows), "reset": self._is_first, **self._state}
         if self.facts["mask_entry"] is not None:
             mask = obs.get(self.facts["mask_entry"]) if action_mask is None else np.asarray(action_mask)
@@ -177,7 +177,7 @@ def policy_from_onnx(path: str | Path, *, num_threads: int = 1, seed: int | None
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} was not written by 'seqrl export'") from error
     except Exception as error:
-        raise CheckpointError(f"{path} is no ONNX file that can be run ({error})") from error
+        raise CheckpointError(f"{path} is not an ONNX file that can be run ({error})") from error
     return OnnxPolicy(session, facts, seed=seed)
 
 

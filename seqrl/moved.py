@@ -56,7 +56,9 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Return the module in its new place."""
         new = MOVED[spec.name]
-        warnings.warn(f"{spec.name} is now {new}; the old name ends with seqrl 0.3", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{spec.name} is now {new}; the old name is removed in seqrl 0.3", DeprecationWarning, stacklevel=2
+        )
         return importlib.import_module(new)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -75,7 +77,7 @@ def moved_names(module: str, home: str, *names: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        text = f"{module}.{name} is now in {home}; the old place ends with seqrl 0.3"
+        text = f"{module}.{name} is now in {home}; the old place is removed in seqrl 0.3"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(home), name)
 

@@ -314,7 +314,7 @@ class Algo(ABC, Generic[SectionT]):
         if wrong:
             is_scaled = any(problem.startswith("normalizer.") for problem in wrong)
             hint = (
-                " (train.normalize_obs and train.normalize_actions have to be those of the weights)"
+                " (train.normalize_obs and train.normalize_actions have to be as when the weights were trained)"
                 if is_scaled
                 else ""
             )

@@ -45,7 +45,7 @@ class BCQ(ValueAgent[BCQSection]):
         super()._create_networks()
         if self.codec.kind != "continuous" and not self.sums_over_actions:
             raise ConfigError(
-                f"algo.critic.network: {self.algo_config.critic.network!r} judges one action at a time, and this "
+                f"algo.critic.network: {self.algo_config.critic.network!r} judges one action at a time, but this "
                 "algorithm compares all of a Discrete space: derive it from StateCritics"
             )
 

@@ -80,7 +80,7 @@ class Checkpoint(CheckpointCard):
         if broken:
             more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
             raise CheckpointError(
-                f"{self.path / name}: NaN or inf in {broken[0]!r}{more}; to load it all the same, pass "
+                f"{self.path / name}: NaN or inf in {broken[0]!r}{more}; to load it anyway, pass "
                 "allow_nonfinite=True, or set train.allow_nonfinite for a run"
             )
         return tensors

@@ -58,7 +58,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
                 "window would show the last actions of a chunk, so they would never be learned"
             )
         if section.ensemble_decay is not None and self.codec.kind != "continuous":
-            raise ConfigError("algo.ensemble_decay averages actions, which only continuous actions allow")
+            raise ConfigError("algo.ensemble_decay averages actions, so it needs continuous ones")
         self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
         self.nets["trunk"] = self.trunk
         self._create_policy(self.chunk_steps if self.chunk_steps > 1 else None)
@@ -130,8 +130,8 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
     def _check_chunks(self, inputs: SeqInputs) -> None:
         if self.chunk_steps > 1 and inputs.action_mask is not None:
             raise DataError(
-                f"algo.chunk_steps is {self.chunk_steps}, but which actions are legal is known one step ahead only; "
-                "with action masks set it to 1"
+                f"algo.chunk_steps is {self.chunk_steps}, but legal actions are known only one step ahead; "
+                "with action masks, set it to 1"
             )
 
     # --------------------------------------------------------------------------------------------- acting

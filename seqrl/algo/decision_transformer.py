@@ -53,7 +53,7 @@ class DecisionTransformer(BC[DecisionTransformerSection]):
 
     def _create_networks(self) -> None:
         if RETURN_TO_GO in self.obs:
-            raise ConfigError(f"observation {RETURN_TO_GO!r} has the name of what the policy is told; leave it out")
+            raise ConfigError(f"observation {RETURN_TO_GO!r} has the name of the policy's own input; leave it out")
         super()._create_networks()
         self.returns = ReturnTarget(self.algo_config.target_return, self.algo_config.return_scale)
         self.nets["returns"] = self.returns

@@ -41,7 +41,7 @@ def check_exportable(algo: Algo) -> None:
     if algo.goal_keys:
         raise ConfigError("a policy that reads goals (observation.goal_keys) cannot be exported yet")
     if any(isinstance(net, TextModality) for net in algo.nets.modules()):
-        raise ConfigError("a policy that reads text cannot be exported: looking it up is no computation on tensors")
+        raise ConfigError("a policy that reads text cannot be exported: looking it up is not a tensor computation")
 
 
 def reads_mask(algo: Algo) -> bool:
@@ -293,8 +293,8 @@ def onnx_model(module: nn.Module, example: Mapping[str, Tensor], outputs: Sequen
 def _refusal(module: Any, error: Exception) -> ConfigError:
     reason = (str(error) or type(error).__name__).strip().splitlines()[0]
     return ConfigError(
-        f"algorithm {module.algo_name!r} cannot be exported: it draws while it acts, or what it does depends on the "
-        f"values of tensors ({reason})"
+        f"algorithm {module.algo_name!r} cannot be exported: it draws while it acts, or its control flow depends on "
+        f"tensor values ({reason})"
     )
 
 

@@ -125,7 +125,7 @@ def draws_of(step: Callable[[int], Any]) -> list[Draw]:
     for (kind, two), (_, three) in zip(*shapes, strict=True):
         differ = [i for i, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
         if len(differ) != 1 or two[differ[0]] != 2:
-            raise ConfigError(f"it draws a tensor of shape {two} for two rows, in which rows are no dimension")
+            raise ConfigError(f"it draws a tensor of shape {two} for two rows, which has no dimension for rows")
         draws.append(Draw(kind, two, differ[0]))
     return draws
 

@@ -51,7 +51,7 @@ class FQL(ValueAgent[FQLSection]):
     def _build_actor(self) -> Actor:
         if (kind := self.algo_config.distribution.choice()[0]) not in ("auto", "deterministic"):
             raise ConfigError(
-                f"algo.distribution.type: fql makes one action of noise: auto or deterministic, not {kind}"
+                f"algo.distribution.type: fql turns noise into one action: use auto or deterministic, not {kind}"
             )
         given = (self.trunk.d_output, self.algo_config, self.obs, self.codec, len(self.discounts), self.codec.dim)
         return build_actor(*given, auto=self.auto_distribution)

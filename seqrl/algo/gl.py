@@ -164,8 +164,8 @@ def subgoal_entries(keys: list[str], obs: Mapping[str, ObsSpec]) -> dict[str, Ob
     if unknown := sorted(set(keys) - obs.keys()):
         raise ConfigError(f"algo.planner.subgoal_keys: {', '.join(unknown)} not among {', '.join(obs)}")
     if images := [k for k in keys if is_image(obs[k])]:
-        raise ConfigError(f"algo.planner.subgoal_keys: {images[0]} is an image, which no subgoal is made of")
+        raise ConfigError(f"algo.planner.subgoal_keys: {images[0]} is an image, which cannot be part of a subgoal")
     chosen = keys or [k for k, spec in obs.items() if not (is_image(spec) or k.startswith(GOAL_PREFIX))]
     if not chosen:
-        raise ConfigError(f"a subgoal needs an observation entry that is no image; there are {', '.join(obs)}")
+        raise ConfigError(f"a subgoal needs an observation entry that is not an image; there are {', '.join(obs)}")
     return {k: obs[k] for k in sorted(chosen)}

@@ -59,7 +59,7 @@ class HBC(Algo[HBCSectionT]):
         self.planner = self._part(GL, self.algo_config, self.obs)
         if SUBGOAL in self.obs:
             raise ConfigError(
-                f"observation {SUBGOAL!r} has the name of what the planner gives; leave it out, or rename it"
+                f"observation {SUBGOAL!r} has the name that the planner uses for subgoals; leave it out, or rename it"
             )
         with_subgoal = {**self.obs, SUBGOAL: ObsSpec((self.planner.d_subgoal,))}
         self.follower = self._part(Follower, self.algo_config, with_subgoal)

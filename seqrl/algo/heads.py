@@ -107,9 +107,9 @@ def _made(key: str, cls: type[T], args: tuple[Any, ...], given: dict[str, Any]) 
     """Return an object of a class; arguments that it does not take, or gets anyway, are an error in words."""
     kwargs = given.pop("kwargs")
     if twice := sorted(kwargs.keys() & given.keys()):
-        raise ConfigError(f"{key}.kwargs: {', '.join(twice)} cannot be among them, as it is given by seqrl or {key}")
+        raise ConfigError(f"{key}.kwargs: {', '.join(twice)} cannot be set there: seqrl or {key} sets it")
     try:
         inspect.signature(cls).bind(*args, **given, **kwargs)
     except TypeError as error:
-        raise ConfigError(f"{key}: {cls.__name__} does not take what it is given: {error}") from None
+        raise ConfigError(f"{key}: {cls.__name__} does not accept its arguments: {error}") from None
     return cls(*args, **given, **kwargs)

@@ -44,7 +44,7 @@ def require_tensor(name: str, tensor: Tensor | None, shape: Sequence[int]) -> No
     """
     if tensor is None or tensor.shape != torch.Size(shape) or not tensor.is_floating_point():
         got = "missing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
-        raise CheckpointError(f"{name} should be floats of shape {tuple(shape)}, and is {got}")
+        raise CheckpointError(f"{name} should be floats of shape {tuple(shape)}, but is {got}")
 
 
 def _first_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

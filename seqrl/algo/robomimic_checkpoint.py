@@ -86,7 +86,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read as tensors and plain values ({str(error)[:200]})") from error
     needed = {"model", "config", "algo_name", "shape_metadata"}
     if not isinstance(found, dict) or not needed <= found.keys():
-        raise CheckpointError(f"{path} is no checkpoint of robomimic: it lacks {', '.join(sorted(needed))}")
+        raise CheckpointError(f"{path} is not a robomimic checkpoint: it lacks {', '.join(sorted(needed))}")
     return found
 
 

@@ -163,7 +163,7 @@ class RolloutPolicy:
         if state is None:
             self.start_episode()
         elif state != self._calls:
-            raise DataError("predict was given a state that is not the one of its last call; a policy plays one batch")
+            raise DataError("predict was given an outdated state, not the last call's; a policy plays one batch")
         elif episode_start is not None and np.any(episode_start):
             self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
         before, self.deterministic = self.deterministic, deterministic

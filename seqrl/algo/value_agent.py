@@ -371,7 +371,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             DataError: If observations are given without actions.
         """
         if actions is None and not isinstance(obs_dict, SeqBatch):
-            raise DataError("get_state_action_value needs the actions beside the observations")
+            raise DataError("get_state_action_value needs actions as well as observations")
         return self.get_values(self._as_batch(obs_dict, actions, goal_dict))["q"][..., -1]
 
     def _as_batch(

@@ -12,20 +12,20 @@ from seqrl.configs.sections.run import ImitationObservationSection
 class ACTSection(ChunkSection):
     """Action chunking with transformers: a memory, an auto-encoder of chunks, an optimiser."""
 
-    chunk_steps: PositiveInt = Field(16, description="Actions given at once, at every step.")
+    chunk_steps: PositiveInt = Field(16, description="Actions predicted together at every step (a chunk).")
     samples_per_window: PositiveInt = Field(
-        8, description="Steps of a window, drawn anew each time, whose chunks are learned; each costs a pass."
+        8, description="Steps per window whose chunks are learned, drawn anew each time; each costs a pass."
     )
     d_latent: PositiveInt = Field(32, description="Width of the latent vector that tells demonstrations apart.")
     kl_weight: NonNegativeFloat = Field(
         10.0,
-        description="Weight of its divergence from N(0, 1): if high, the latent is ignored; if low, it separates ways.",
+        description="Weight of the latent's divergence from N(0, 1): high ignores the latent, low lets it carry more.",
     )
     d_model: PositiveInt = Field(128, description="Width of the two transformers.")
     num_heads: PositiveInt = Field(4, description="Attention heads.")
     num_encoder_layers: PositiveInt = Field(4, description="Layers of the posterior, which sees the chunk.")
-    num_decoder_layers: PositiveInt = Field(1, description="Layers of the decoder, which makes it.")
-    dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Dropout in both.")
+    num_decoder_layers: PositiveInt = Field(1, description="Layers of the decoder, which predicts the chunk.")
+    dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Dropout in both transformers.")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> ACTSection:

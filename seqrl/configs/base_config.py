@@ -102,7 +102,7 @@ def config_factory(algo_name: str, values: Mapping[str, Any] | None = None, sour
     """
     values = dict(values or {})
     if is_robomimic(values):
-        raise ConfigError(f"{source}: a run file of robomimic; translate it: seqrl convert-config {source} mine.json")
+        raise ConfigError(f"{source}: a robomimic run file; translate it: seqrl convert-config {source} mine.json")
     cls = CONFIGS.get(algo_name)
     named = values.setdefault("algo_name", algo_name)
     if named != algo_name:

@@ -23,15 +23,19 @@ class LatentSection(Section):
     num_modes: PositiveInt = Field(10, description="Gaussians of the prior 'gmm'.")
     num_categories: PositiveInt = Field(10, ge=2, description="Categories per variable of the prior 'categorical'.")
     clip: PositiveFloat | None = Field(
-        None, description="Clip what is drawn from a Gaussian prior to plus and minus this, in its deviations."
+        None, description="Clip samples of a Gaussian prior to this many standard deviations around its mean."
     )
-    learns_weights: bool = Field(True, description="Learn how likely the modes of 'gmm' are; false: all alike.")
+    learns_weights: bool = Field(True, description="Learn the weights of the modes of 'gmm'; false: all equal.")
     kl_weight: NonNegativeFloat = Field(0.02, description="Weight of the divergence between posterior and prior.")
     num_layers: NonNegativeInt = Field(2, description="Hidden layers of the posterior and of the prior.")
     d_hidden: PositiveInt = Field(256, description="Their width.")
-    init_temperature: PositiveFloat = Field(1.0, description="Of the Gumbel-softmax ('categorical'), at first.")
-    temperature_step: NonNegativeFloat = Field(0.001, description="By which it falls at every gradient step.")
-    min_temperature: PositiveFloat = Field(0.3, description="Where it stays.")
+    init_temperature: PositiveFloat = Field(
+        1.0, description="Initial temperature of the Gumbel-softmax ('categorical')."
+    )
+    temperature_step: NonNegativeFloat = Field(
+        0.001, description="How much the temperature falls at every gradient step."
+    )
+    min_temperature: PositiveFloat = Field(0.3, description="Lowest temperature.")
 
     @model_validator(mode="after")
     def _temperature_falls(self) -> LatentSection:
@@ -45,10 +49,10 @@ class BCVAESection(ChunkSection, PolicySection):
 
     latent: LatentSection = LatentSection()
     decoder_sees_history: bool = Field(
-        True, description="The decoder reads the memory beside the latent; false: the latent alone has to tell."
+        True, description="The decoder reads the memory as well as the latent; false: the latent alone."
     )
     reconstruction: Literal["sum", "mean"] = Field(
-        "sum", description="Add the errors of a chunk's actions, or take their mean, against kl_weight."
+        "sum", description="Sum or average the errors of a chunk's actions; kl_weight weighs against that."
     )
 
 

@@ -22,7 +22,7 @@ class BCQSection(ValueSection):
         0.3,
         ge=0.0,
         le=1.0,
-        description="A discrete action is a candidate from this share of the likeliest one's probability on.",
+        description="Discrete actions with at least this share of the likeliest one's probability are candidates.",
     )
     min_weight: float = Field(
         0.75, ge=0.0, le=1.0, description="Weight of the smallest critic in targets; the largest has the rest."

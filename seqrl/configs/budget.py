@@ -102,10 +102,10 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
 
 def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what both kinds of run have: the window, the batch, the memory's sizes, and when to look and save."""
-    length = "of a length that is not known" if budget.horizon is None else f"of up to {budget.horizon} steps"
+    length = "of unknown length" if budget.horizon is None else f"of up to {budget.horizon} steps"
     why = f"episodes {length}{f', {budget.horizon_source}' if budget.horizon_source else ''}"
     if not _fits(budget):
-        why += ": parts of them; at least the longest delay to remember has to fit"
+        why += ": a window holds a part of one; the longest delay to remember must fit"
     window = _window(values, budget)
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
@@ -113,7 +113,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     return [
         Derived("train.window_steps", window, why),
         Derived("train.batch_size", max(8, min(64, TOKENS // window)), f"about {TOKENS} steps in windows of {window}"),
-        Derived("train.sample_by", "transition", "every step counts alike"),
+        Derived("train.sample_by", "transition", "every step counts equally"),
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
         Derived("train.num_epochs", EPOCHS, "fixed"),
         Derived("experiment.evaluation.every_n_epochs", EPOCHS // EVALUATIONS, f"{EVALUATIONS} evaluations"),
@@ -149,7 +149,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     per_epoch = _get(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if not 0 < epochs * num_envs * per_epoch <= total:
         raise ConfigError(
-            f"{total} environment steps do not make {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
+            f"{total} environment steps are too few for {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
             "environments; take more steps, or set train.num_epochs, collect.num_envs or collect.steps_per_epoch"
         )
     ratio = _get(values, "train.replay_ratio", None)
@@ -161,7 +161,9 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
     out = [
-        Derived("collect.num_envs", num_envs, f"{NUM_ENVS}, or a thousand steps each; at least one for each task"),
+        Derived(
+            "collect.num_envs", num_envs, f"{NUM_ENVS}, or fewer with a thousand steps each; at least one per task"
+        ),
         Derived("collect.steps_per_epoch", per_epoch, f"{total} steps / {epochs} epochs / {num_envs} environments"),
         Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
     ]
@@ -171,7 +173,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         out.append(Derived("train.replay_ratio", ratio, f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps"))
     kind = _get(values, "collect.exploration.type", "epsilon_greedy")
     if kind == "epsilon_greedy":
-        own = "the policy begins at random by itself"
+        own = "an untrained policy already acts randomly"
         out.append(Derived("collect.exploration.start", 0.2, own))
         out.append(Derived("collect.exploration.randomize", False, own))
     if kind in ("epsilon_greedy", "bilevel"):
@@ -189,7 +191,7 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     per_epoch = _get(values, "train.steps_per_epoch", total // epochs)
     if not 0 < epochs * per_epoch <= total:
         raise ConfigError(
-            f"{total} gradient steps do not make {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
+            f"{total} gradient steps are too few for {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
             "train.num_epochs or train.steps_per_epoch"
         )
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
@@ -210,9 +212,9 @@ def _optimizer(updates: int) -> list[Derived]:
     return [
         Derived("algo.optimizer.learning_rate", 5e-4, "for small networks"),
         Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
-        Derived("algo.optimizer.schedule", "cosine", "so that the end is quiet"),
-        Derived("algo.optimizer.final_factor", 0.1, "so that a longer run still learns"),
-        Derived("algo.tau", round(tau, 4), f"targets follow within a hundredth {of_run}"),
+        Derived("algo.optimizer.schedule", "cosine", "so that training ends with small steps"),
+        Derived("algo.optimizer.final_factor", 0.1, "so that a longer run can still learn"),
+        Derived("algo.tau", round(tau, 4), f"target networks follow within a hundredth {of_run}"),
     ]
 
 
@@ -224,19 +226,19 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
         Derived("algo.gamma", gamma, few if _fits(budget) else "few environment steps, and episodes may be long"),
-        Derived("algo.boltzmann", BOLTZMANN, "values may know what the policy no longer tries; for a discrete action"),
-        Derived("algo.n_step", N_STEP, "a late reward reaches what led to it sooner"),
+        Derived("algo.boltzmann", BOLTZMANN, "tries what values favour and the policy does not; discrete actions"),
+        Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
         Derived(
             "algo.extra_gammas",
             [0.1, 0.9] if gamma > 0.9 else [],
-            "shorter views, of one step each, are learned sooner and teach the memory",
+            "shorter horizons, with one-step targets, are learned sooner and train the memory",
         ),
     ]
 
 
 def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
-    by_heart = "so that the memory does not learn few episodes by heart"
+    by_heart = "so that the memory does not overfit a few episodes"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if not budget.is_continuous:  # its noise would hide what small changes of a continuous action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))

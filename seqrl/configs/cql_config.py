@@ -9,7 +9,7 @@ from seqrl.configs.sections.agent import EntropySection, OfflineOptimizerSection
 
 
 class CQLOptimizerSection(OfflineOptimizerSection):
-    """How the weights move; the policy slowly."""
+    """The optimiser, with a lower learning rate for the policy."""
 
     rates: dict[str, PositiveFloat] = Field(
         {"actor": 0.3}, description="Network (trunk, actor, critic, ...) -> factor of its learning rate; others have 1."
@@ -20,20 +20,20 @@ class CQLSection(SoftSection):
     """Conservative Q-learning: values of actions that the data does not show are pushed down."""
 
     conservative_weight: PositiveFloat = Field(
-        5.0, description="Weight of the push; what a learned one begins with. Larger stays nearer to the data."
+        5.0, description="Weight of the conservative loss (its start, if learned). Larger stays nearer to the data."
     )
     target_gap: NonNegativeFloat | None = Field(
         None,
-        description="Learn the weight so that the push settles at this many multiplied rewards (5 to 10 in the paper); "
-        "null keeps it.",
+        description="Learn the weight so that the loss settles at this many multiplied rewards (5 to 10 in the paper); "
+        "null keeps the weight fixed.",
     )
     num_samples: PositiveInt = Field(
-        10, description="Continuous actions drawn uniformly, and from the policies of this and of the next step, each."
+        10, description="Continuous actions from each of: uniform noise, the policy at this step, and at the next."
     )
     calibrate: bool = Field(
         False, description="Push the policy's own actions no lower than the data's return from there (Cal-QL)."
     )
-    use_target_actor: bool = Field(False, description="Take the target's actions from a slowly following actor.")
+    use_target_actor: bool = Field(False, description="Take the target's actions from a target (slowly updated) actor.")
     entropy: EntropySection | None = Field(
         EntropySection(backup=False), description="What entropy is worth in the policy's loss; null: none."
     )

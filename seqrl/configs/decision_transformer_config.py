@@ -12,7 +12,8 @@ class DecisionTransformerSection(BCSection):
     """Imitation that reads the return still to come: a memory, a policy head, an optimiser."""
 
     target_return: float | None = Field(
-        None, description="Return that is asked for in acting; null takes the 90th percentile of the training data."
+        None,
+        description="Return to condition on when acting; null takes the 90th percentile of the training data.",
     )
     return_scale: PositiveFloat | None = Field(
         None, description="What returns are divided by; null takes the largest magnitude in the training data."

@@ -14,12 +14,12 @@ from seqrl.configs.sections.run import ImitationObservationSection
 class DiffusionPolicySection(DenoisingSection):
     """A diffusion policy: a memory, a network that predicts noise in actions, an optimiser."""
 
-    noise_steps: PositiveInt = Field(100, description="Levels of noise in training.")
+    noise_steps: PositiveInt = Field(100, description="Noise levels in training.")
     sampler: Literal["ddim", "ddpm"] = Field(
-        "ddim", description="Noise that is removed for good, or drawn anew at each level (wants inference_steps high)."
+        "ddim", description="ddim only removes noise; ddpm adds new noise at each level (needs many inference_steps)."
     )
     inference_steps: int = Field(
-        10, ge=5, description="Levels of noise in acting, each a pass of the network; noise_steps at most."
+        10, ge=5, description="Noise levels when acting, each a pass of the network; at most noise_steps."
     )
 
     @model_validator(mode="after")

@@ -18,9 +18,10 @@ class EDACSection(SoftSection):
     """EDAC: pessimism from many critics that are kept from agreeing."""
 
     eta: NonNegativeFloat = Field(
-        1.0, description="Weight against critics whose gradients point the same way; 0 is SAC-N, which needs far more."
+        1.0,
+        description="Weight against critics whose gradients point the same way; 0 is SAC-N (needs far more critics).",
     )
-    use_target_actor: bool = Field(False, description="Take the target's actions from a slowly following actor.")
+    use_target_actor: bool = Field(False, description="Take the target's actions from a target (slowly updated) actor.")
     entropy: EntropySection | None = Field(
         EntropySection(),
         description="What the policy's entropy is worth in targets and in the policy's loss; null: none.",

@@ -14,8 +14,10 @@ from seqrl.configs.sections.run import ImitationObservationSection
 class FlowMatchingSection(DenoisingSection):
     """Flow matching: a memory, a network that carries noise to actions, an optimiser."""
 
-    solver: Literal["euler", "heun"] = Field("euler", description="Heun's steps are straighter, and cost two passes.")
-    inference_steps: PositiveInt = Field(10, description="Steps from noise to actions in acting.")
+    solver: Literal["euler", "heun"] = Field(
+        "euler", description="Heun's steps are more accurate, and cost two passes."
+    )
+    inference_steps: PositiveInt = Field(10, description="Integration steps from noise to actions when acting.")
 
 
 @register_config("flow_matching")

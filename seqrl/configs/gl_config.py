@@ -31,14 +31,14 @@ class PlannerSection(Section):
     )
     subgoal_steps: PositiveInt = Field(10, description="How many steps ahead a subgoal lies, and how long it is held.")
     latent: SubgoalLatentSection | None = Field(
-        SubgoalLatentSection(), description="What tells several ways apart; null predicts their mean."
+        SubgoalLatentSection(), description="Latent that tells several ways to go apart; null predicts their mean."
     )
     num_layers: NonNegativeInt = Field(2, description="Hidden layers of the network that makes subgoals.")
     d_hidden: PositiveInt = Field(256, description="Their width.")
 
 
 class GLSection(AlgoSection):
-    """Subgoal prediction: a memory, a network that tells where a demonstrator will be, an optimiser."""
+    """Subgoal prediction: a memory, a network that predicts where a demonstrator will be, an optimiser."""
 
     planner: PlannerSection = Field(PlannerSection(), description="What predicts where a demonstrator will be.")
 

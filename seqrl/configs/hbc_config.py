@@ -14,7 +14,7 @@ from seqrl.configs.sections.run import ImitationObservationSection
 
 
 class HierarchyOptimizerSection(OptimizerSection):
-    """How the weights of a planner and of what follows it move."""
+    """The optimiser of a planner and of the policy that follows it."""
 
     clip: Literal["global", "per_group"] = Field(
         "per_group", description="Clip the gradient of all networks together, or that of each network alone."

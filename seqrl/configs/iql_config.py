@@ -18,7 +18,7 @@ class IQLValueSection(ValueOptions):
         description="Which value of the data's actions counts: 0.5 their mean, towards 1 the best.",
     )
     beta: PositiveFloat = Field(
-        3.0, description="Inverse temperature of the imitation: towards 0 it clones, higher it trusts the values."
+        3.0, description="Inverse temperature of the imitation: near 0 it clones the data, higher trusts values more."
     )
     max_weight: PositiveFloat = Field(100.0, description="Largest weight of a transition in the imitation.")
     critic: TwinCriticSection = TwinCriticSection()

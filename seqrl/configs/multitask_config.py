@@ -17,16 +17,16 @@ class ReturnBinsSection(Section):
     low: float = Field(-100_000.0, description="Smallest return.")
     high: float = Field(100_000.0, description="Largest return.")
     num_bins: PositiveInt = Field(128, ge=2, description="Bins.")
-    use_symlog: bool = Field(True, description="Space the bins evenly in symlog space, or else linearly.")
+    use_symlog: bool = Field(True, description="Space the bins evenly in symlog space; false: linearly.")
     value_space: Literal["symlog", "return"] = Field(
         "symlog", description="Take expectations before (biased when returns are random) or after symexp."
     )
     label: Literal["two_hot", "hl_gauss"] = Field(
-        "hl_gauss", description="Target encoding: a Gaussian over bins, or the two neighbours (learns later)."
+        "hl_gauss", description="Target encoding: the two nearest bins (learns later), or a Gaussian over bins."
     )
     sigma_bins: PositiveFloat = Field(0.75, description="Width of the HL-Gauss label, in bins.")
     initial_value: float | None = Field(
-        None, description="Return around which the critics begin, four bins wide; null leaves chance."
+        None, description="Return around which the critics begin, four bins wide; null leaves it to chance."
     )
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ def translate(given: Mapping[str, Any]) -> Translation:
     """
     name = given.get("algo_name")
     if not is_robomimic(given):
-        raise ConfigError("this is no run file of robomimic: it has none of the keys that only those have")
+        raise ConfigError("this is not a robomimic run file: it has none of the keys that only those have")
     if name not in ALGORITHMS:
         raise ConfigError(f"algo_name {name!r} has no counterpart; those that have one: {', '.join(ALGORITHMS)}")
     t = Translation(given)

@@ -183,7 +183,7 @@ def _std_activation(kind: str) -> Rule:
         if value in ("softplus", "exp"):
             t.put("algo.distribution.std_activation", value)
         else:
-            t.partly[f"algo.{kind}.std_activation"] = f"{value}: softplus or exp here, softplus if nothing is said"
+            t.partly[f"algo.{kind}.std_activation"] = f"{value}: softplus or exp here, softplus by default"
 
     return rule
 

@@ -17,7 +17,7 @@ class TD3BCSection(ValueSection):
         "td3_bc", description="Stay near the data in the policy's loss (td3_bc), or in the targets too (rebrac)."
     )
     alpha: PositiveFloat = Field(
-        2.5, description="Of td3_bc: how much the values count against the distance; towards 0 it clones."
+        2.5, description="Of td3_bc: weight of the values against the distance; near 0 it clones the data."
     )
     actor_beta: NonNegativeFloat = Field(
         0.01, description="Of rebrac: weight of the squared distance to the data's action in the policy's loss."

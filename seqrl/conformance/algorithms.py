@@ -106,7 +106,7 @@ def learns_by_heart(case: AlgoCase) -> None:
         if not stuck:
             return
     texts = [f"{name} was {first[name]:.3g} and is {lowest[name]:.3g} at best" for name in stuck]
-    raise ConformanceError(f"does not learn a batch by heart: after 60 steps {', '.join(texts)}")
+    raise ConformanceError(f"does not overfit a batch: after 60 steps {', '.join(texts)}")
 
 
 def every_weight_learns(case: AlgoCase) -> None:
@@ -130,7 +130,7 @@ def padding_has_no_influence(case: AlgoCase) -> None:
         train(algo, given, 3)
         results.append(algo.serialize())
     for key, value in results[0].items():
-        problem = f"padding leaks: after 3 steps {key!r} is another one where only padding is (use batch.mask)"
+        problem = f"padding leaks: after 3 steps {key!r} is different where only padding differs (use batch.mask)"
         expect_close(results[1][key], value, problem, atol=1e-6, rtol=1e-5)
 
 
@@ -147,7 +147,7 @@ def compute_losses_writes_nothing(case: AlgoCase) -> None:
     written = _different(before, algo.serialize())
     expect(
         not written,
-        f"compute_losses writes {_some(written)}: put sums into Losses.stats, and move it in on_gradient_step",
+        f"compute_losses writes {_some(written)}: put sums into Losses.stats, and update it in on_gradient_step",
     )
 
 
@@ -184,7 +184,7 @@ def resumed_equals_uninterrupted(case: AlgoCase) -> None:
     second.updater.load_state(optimizer, steps)
     train(second, batch, 1, first=2)
     lost = _different(straight.serialize(), second.serialize())
-    expect(not lost, f"a resumed run goes on differently in {_some(lost)}: all that counts has to be in `nets`")
+    expect(not lost, f"a resumed run continues differently in {_some(lost)}: all state has to be in `nets`")
     forgetful.deserialize(weights)
     train(forgetful, batch, 1, first=2)
     expect(bool(_different(straight.serialize(), forgetful.serialize())), "the state of the optimiser has no influence")
@@ -323,8 +323,8 @@ def illegal_actions_learn_nothing(case: AlgoCase) -> None:
     moved = [_moved(case, spared, by) for by in (100.0, -100.0)]
     expect(
         any(not np.array_equal(_sampled(case, algo), usual) for algo in moved),
-        "learns about illegal actions: no weight that only speaks for action 1 is left alone by a batch that forbids "
-        "action 1 everywhere; pass inputs.action_mask to the policy in every loss",
+        "learns about illegal actions: a batch that forbids action 1 everywhere still moves every weight that "
+        "affects only action 1; pass inputs.action_mask to the policy in every loss",
     )
     plain = case.build()
     for algo in (plain, *moved):
@@ -334,7 +334,7 @@ def illegal_actions_learn_nothing(case: AlgoCase) -> None:
     for algo in moved:
         given = _losses(algo, masked)
         for name in names:
-            problem = f"{name} depends on weights that only speak for an action that is illegal everywhere"
+            problem = f"{name} depends on weights that affect only an action that is illegal everywhere"
             expect_close(torch.tensor(given[name]), torch.tensor(expected[name]), problem, atol=1e-4, rtol=1e-4)
 
 
@@ -369,14 +369,14 @@ def _over(*axes: str, among: tuple[str, ...] = tuple(ACTION_SPACES), acts: bool 
 
 _CONTINUOUS_FIRST = ("box", "discrete", "multi_discrete", "multi_binary")
 CHECKS: dict[str, Check[AlgoCase]] = named(
-    Check("learns a batch by heart", learns_by_heart, fits=_over("memory", "actions", "encoder")),
+    Check("overfits a batch", learns_by_heart, fits=_over("memory", "actions", "encoder")),
     Check("moves every weight", every_weight_learns, fits=_over("memory", "actions")),
     Check("is not influenced by padding", padding_has_no_influence, fits=_over("actions")),
     Check("writes nothing in compute_losses", compute_losses_writes_nothing, fits=_over("actions")),
     Check("changes nothing in validation", validation_changes_nothing, fits=_over("actions")),
     Check("is the same with the same seed", seeded_runs_are_equal, fits=_over("actions")),
-    Check("goes on as if it had not stopped", resumed_equals_uninterrupted, fits=_over("memory")),
-    Check("moves no weight by a batch with NaN", nonfinite_batch_moves_nothing, fits=_over(among=_CONTINUOUS_FIRST)),
+    Check("resumes as if it had not stopped", resumed_equals_uninterrupted, fits=_over("memory")),
+    Check("moves no weight on a batch with NaN", nonfinite_batch_moves_nothing, fits=_over(among=_CONTINUOUS_FIRST)),
     Check("works as robomimic's algorithms do", works_as_in_robomimic, fits=_over(acts=True)),
     Check(
         "resets rows on their own",
@@ -391,7 +391,7 @@ CHECKS: dict[str, Check[AlgoCase]] = named(
         fits=_over("memory", "actions", among=MASKABLE, acts=True),
     ),
     Check(
-        "learns nothing of illegal actions",
+        "learns nothing about illegal actions",
         illegal_actions_learn_nothing,
         fits=_over("actions", among=MASKABLE, acts=True),
     ),

@@ -108,7 +108,7 @@ def saturated_parameters_are_harmless(case: DistributionCase) -> None:
     action = torch.from_numpy(case.codec.random(rng, 201))
     (gradient,) = torch.autograd.grad(head(parameters, None).log_prob(action).sum(), parameters)
     bad = (~torch.isfinite(gradient)).any(-1)
-    expect(not bad.any(), f"log_prob of {int(bad.sum())} of 201 far-off parameters has a gradient that is not finite")
+    expect(not bad.any(), f"log_prob of {int(bad.sum())} of 201 extreme parameters has a gradient that is not finite")
 
 
 def imitation_learns_through_it(case: DistributionCase) -> None:
@@ -132,7 +132,7 @@ def _has_rsample(case: DistributionCase) -> bool:
 CHECKS: dict[str, Check[DistributionCase]] = named(
     Check("gives actions that can be executed", actions_can_be_executed, cheap=True),
     Check("passes gradients to every parameter", gradients_reach_every_parameter, cheap=True),
-    Check("bears far-off parameters", saturated_parameters_are_harmless, cheap=True),
+    Check("handles extreme parameters", saturated_parameters_are_harmless, cheap=True),
     Check("lets imitation learn", imitation_learns_through_it),
     Check("lets the policy gradient through", policy_gradient_flows_through_it, fits=_has_rsample),
 )

@@ -51,22 +51,22 @@ def one_seed_gives_one_course(case: EnvCase) -> None:
     """The same seed gives the same course of events, another seed another one."""
     first, second, other = (_trace(make_env(case.env_id), seed) for seed in (3, 3, 4))
     same = len(first) == len(second) and all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    expect(same, "two courses with the same seed and the same actions differ: draw from self.np_random only")
+    expect(same, "two rollouts with the same seed and the same actions differ: draw from self.np_random only")
     differs = any(not np.array_equal(a, b) for a, b in zip(first, other, strict=False))
-    expect(differs, "two seeds give the same course of events")
+    expect(differs, "two seeds give the same rollout")
 
 
 def spaces_survive_json(case: EnvCase) -> None:
     """Its spaces can be written into run folders and read again."""
     env = make_env(case.env_id)
     for space in (env.observation_space, env.action_space):
-        expect(space_from_json(space_to_json(space)) == space, f"{space} is another one after JSON")
+        expect(space_from_json(space_to_json(space)) == space, f"{space} changes when it is saved as JSON")
 
 
 CHECKS: dict[str, Check[EnvCase]] = named(
     Check("plays without problems", plays_without_problems),
-    Check("is clean for gymnasium", is_clean_for_gymnasium),
-    Check("has one course of events per seed", one_seed_gives_one_course),
+    Check("passes gymnasium's checks", is_clean_for_gymnasium),
+    Check("gives one rollout per seed", one_seed_gives_one_course),
     Check("has spaces that survive JSON", spaces_survive_json),
 )
 

@@ -151,7 +151,7 @@ def _add(todo: Plan, kind: str, name: str) -> None:
         _add_table(todo, subject, components.CHECKS, lambda: [component])
         if component.missing:
             todo.unchecked.append(
-                f"{subject}: not checked further, as it has no default of {', '.join(component.missing)}"
+                f"{subject}: not checked further, as it has no default for {', '.join(component.missing)}"
             )
             return
     if kind == ALGOS.kind:

@@ -128,11 +128,11 @@ def width_and_dtype(case: EncoderCase) -> None:
         sizes = f"with d_action {d_action} and d_reward {d_reward}"
         expect(y.shape == expected, f"{sizes} it gives {tuple(y.shape)}, expected {expected} (d_output)")
         expect(y.dtype == torch.float32, f"{sizes} it gives {y.dtype}, expected torch.float32")
-        expect(torch.isfinite(y).all(), f"{sizes} it gives what is infinite or NaN")
+        expect(torch.isfinite(y).all(), f"{sizes} it gives infinite or NaN values")
 
 
 def modality_width(case: EncoderCase) -> None:
-    """Each modality gives vectors of the width that it says."""
+    """Each modality gives vectors of the width that it declares."""
     encoder, inputs = case.build(), case.inputs()
     if isinstance(encoder, MultimodalTimestepEncoder):
         for (name, _), modality in zip(encoder.obs.items(), encoder.modalities, strict=True):
@@ -159,7 +159,7 @@ def rows_and_positions_do_not_mix(case: EncoderCase) -> None:
         "prev_reward": SeqInputs(one.obs, one.prev_action, merged(one.prev_reward, other.prev_reward), one.step),
     }.items():
         moved = (encoder(inputs) - encoder(one)).abs().amax(-1)
-        expect(moved[here] > 1e-4, f"does not read the {what}: the output stays when it changes")
+        expect(moved[here] > 1e-4, f"does not read the {what}: the output stays the same when it changes")
         expect(moved[~here].max() < 1e-5, f"mixes rows or positions: other outputs change with one {what}")
 
 
@@ -169,7 +169,7 @@ def alone_as_within_a_sequence(case: EncoderCase) -> None:
     whole = encoder(inputs)
     for t in range(L):
         alone = encoder(inputs.map(lambda x, t=t: x[:, t : t + 1]))  # type: ignore[misc]
-        problem = f"input {t} by itself is encoded otherwise than within a sequence"
+        problem = f"input {t} by itself is encoded differently than within a sequence"
         expect_close(alone, whole[:, t : t + 1], problem, atol=1e-5, rtol=1.3e-6)
 
 
@@ -181,7 +181,7 @@ def forward_writes_nothing(case: EncoderCase) -> None:
     stats = encoder.stats(inputs, torch.ones(B, L, dtype=torch.bool))
     expect(not any(v.requires_grad for v in stats.values()), "stats carry a gradient: detach them")
     written = _changed(encoder, before)
-    expect(not written, f"forward or stats write {', '.join(written)}: what moves, moves in update")
+    expect(not written, f"forward or stats write {', '.join(written)}: change buffers only in update")
     spoilt = [k for k, v in inputs.obs.items() if not torch.equal(v, seen[k])]
     expect(not spoilt, f"forward or stats write into observation {', '.join(spoilt)}")
 
@@ -205,7 +205,7 @@ def statistics_are_of_real_inputs(case: EncoderCase) -> None:
     encoder.update(stats)
     moved = _changed(encoder, before)
     weights = sorted(set(moved) & {k for k, _ in encoder.named_parameters()})
-    expect(not weights, f"update moves the weight {', '.join(weights)}, which the optimiser has")
+    expect(not weights, f"update moves the weight {', '.join(weights)}, which the optimiser trains")
     expect(bool(moved) == bool(stats), "stats are given but update moves nothing" if stats else "update moves buffers")
 
 
@@ -256,8 +256,8 @@ def runs_in_bfloat16(case: EncoderCase) -> None:
 
 
 CHECKS: dict[str, Check[EncoderCase]] = named(
-    Check("gives vectors of the width that it says", width_and_dtype, cheap=True),
-    Check("gives each entry the width that it says", modality_width, cheap=True),
+    Check("gives vectors of the width that it declares", width_and_dtype, cheap=True),
+    Check("gives each entry the width that it declares", modality_width, cheap=True),
     Check("mixes neither rows nor positions", rows_and_positions_do_not_mix, cheap=True),
     Check("encodes one input as within a sequence", alone_as_within_a_sequence, cheap=True),
     Check("writes nothing in forward and stats", forward_writes_nothing, cheap=True),

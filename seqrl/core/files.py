@@ -200,7 +200,7 @@ def system_says(error: Exception) -> str:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return f"this process may have {soft} files open at once, and has; raise it (here up to 'ulimit -n {hard}')"
+        return f"this process has reached its limit of {soft} open files; raise it (here up to 'ulimit -n {hard}')"
     if number == errno.ENOMEM:
         return f"{error}; memory is full, or more files are mapped than vm.max_map_count allows"
     return str(error)

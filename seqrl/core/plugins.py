@@ -62,7 +62,7 @@ def _load_file(path: Path) -> None:
 def _load_module(name: str) -> None:
     if not all(part.isidentifier() for part in name.split(".")):
         is_folder = os.path.isdir(name)
-        raise ConfigError(f"plug-in {name!r} is {'a folder; name a .py file in it' if is_folder else 'no module'}")
+        raise ConfigError(f"plug-in {name!r} is {'a folder; name a .py file in it' if is_folder else 'not a module'}")
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:

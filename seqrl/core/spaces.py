@@ -445,7 +445,7 @@ def extremes(parts: Iterable[np.ndarray]) -> np.ndarray:
         if len(part):
             found = [np.stack([rows.min(0), rows.max(0)]) for rows in (np.concatenate([*found, part]),)]
     if not found:
-        raise DataError("the data holds no action")
+        raise DataError("the data holds no actions")
     return found[0]
 
 
@@ -461,11 +461,11 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         if actions.min(initial=0) < 0 or actions.max(initial=0) >= MOST_INFERRED:
             reached = [int(actions.min()), int(actions.max())]
-            raise DataError(f"integer actions reach {reached}, but a Discrete action is from 0 to {MOST_INFERRED - 1}")
+            raise DataError(f"integer actions reach {reached}, but Discrete actions must be 0 to {MOST_INFERRED - 1}")
         return spaces.Discrete(int(actions.max()) + 1)
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(
-            f"{actions.dtype} actions of shape {actions.shape[1:]} do not say their space; "
+            f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred; "
             "in a robomimic file, write it as JSON to the attribute 'action_space' of the group 'data'"
         )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:

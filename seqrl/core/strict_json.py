@@ -47,7 +47,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((name, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {name!r} stands twice in one object")
+        raise ValueError(f"the key {name!r} appears twice in one object")
     return found
 
 
@@ -73,7 +73,7 @@ def unsealed(value: Mapping[str, Any]) -> dict[str, Any]:
     """
     rest = {k: v for k, v in value.items() if k != _SEAL}
     if _SEAL in value and value[_SEAL] != _digest(rest):
-        raise ValueError(f"it was altered since it was written; if that was meant, take out its entry {_SEAL!r}")
+        raise ValueError(f"it was changed after it was written; if that was intended, remove its entry {_SEAL!r}")
     return rest
 
 

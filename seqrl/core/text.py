@@ -23,7 +23,7 @@ def encode_text(text: Any) -> np.ndarray:
     rows = np.zeros((given.size, TEXT_BYTES), np.uint8)
     for row, one in zip(rows, given.ravel(), strict=True):
         if not isinstance(one, str | bytes):
-            raise DataError(f"text is expected, got {one!r}")
+            raise DataError(f"expected text, got {one!r}")
         encoded = one.encode() if isinstance(one, str) else one
         if len(encoded) > TEXT_BYTES:
             raise DataError(f"text has {len(encoded)} bytes, more than {TEXT_BYTES}: {one[:60]!r}...")

@@ -66,7 +66,7 @@ class Trajectory:
 
     def _shape_problems(self) -> list[str]:
         steps = len(self)
-        problems = [] if steps else ["it has no transition"]
+        problems = [] if steps else ["it has no transitions"]
         arrays: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
         arrays |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}
         arrays |= {k: (getattr(self, k), steps) for k in ("actions", "rewards", "terminated", "truncated")}
@@ -102,7 +102,7 @@ class Trajectory:
         problems = []
         ends = self.terminated | self.truncated
         if ends[:-1].any():
-            problems.append(f"it goes on after its end at step {int(np.argmax(ends))}")
+            problems.append(f"it continues after its end at step {int(np.argmax(ends))}")
         return problems
 
 

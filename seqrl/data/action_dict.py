@@ -35,12 +35,12 @@ def extract_action_dict(path: Path, *, overwrite: bool = False) -> list[str]:
     """
     path = path.expanduser()
     if not path.is_file():
-        raise DataError(f"{path} is no file; action_dict belongs to robomimic's")
+        raise DataError(f"{path} is not a file; only robomimic files have an action_dict")
     with naming(path), foreign_file(path) as file:
         names = sorted(own_names(file["data"]), key=natural_order)
         parts = {name: _parts(file["data"][name], overwrite=overwrite) for name in names}
     if not parts:
-        raise DataError(f"{path}: the group 'data' holds no episode")
+        raise DataError(f"{path}: the group 'data' holds no episodes")
     more_bytes = sum(values.nbytes for demo in parts.values() for values in demo.values())
     with changed_in_place(path, ACTION_DICT, more_bytes=more_bytes) as file:
         for name, demo in parts.items():

@@ -65,7 +65,7 @@ def convert(
         return _of_raw(located(source), target, is_file=is_file)
     is_robomimic = not is_store(source) and choose_reader(located(source), format)[0] == "robomimic"
     if is_robomimic and is_file:
-        raise DataError(f"{source} is a robomimic file already; give a folder to write a store")
+        raise DataError(f"{source} is already a robomimic file; give a folder to write a store")
     if not is_store(source) and not is_file:
         with new_folder(target) as temporary:
             ingest(source, temporary, options, format=format)
@@ -76,7 +76,7 @@ def convert(
         raise DataError(f"{source} is a store, which knows its time limits: dones_mean is for files")
     store = open_store(str(source), options, format=format)
     if not len(store):
-        raise DataError(f"{source} holds no trajectory")
+        raise DataError(f"{source} holds no trajectories")
     copies = 2 if is_file and store.info.has_next_obs else 1  # obs and next_obs
     check_space(target.parent, copies * store.num_bytes, str(target))
     if is_file:
@@ -100,16 +100,16 @@ def _to_minari(
     folder, name = minari_folder(target)
     given = located(source).resolve()
     if folder.resolve() in (given, *given.parents):
-        raise DataError(f"{folder} is or holds what is to be converted; give another id")
+        raise DataError(f"{folder} is, or contains, the data to convert; give another id")
     if folder.exists() and not (overwrite and (folder / "data" / "metadata.json").is_file()):
         raise DataError(
-            f"{folder} exists" + ("; pass --overwrite to replace it" if not overwrite else ", and is no dataset")
+            f"{folder} exists" + ("; pass --overwrite to replace it" if not overwrite else ", and is not a dataset")
         )
     store = open_store(str(source), options, format=format)
     if not len(store):
-        raise DataError(f"{source} holds no trajectory")
+        raise DataError(f"{source} holds no trajectories")
     if not store.info.has_next_obs:
-        logger.warning("%s lacks the last observations, which Minari has a place for: each is repeated", source)
+        logger.warning("%s lacks the last observations, which Minari stores: each one before is repeated", source)
     check_space(folder.parent, store.num_bytes, str(folder))
     with new_folder(folder) as temporary:
         return write_minari(temporary, name, store.info, store.trajectories())
@@ -127,7 +127,7 @@ def _copy(store: Store, target: Path) -> None:
 
 def _check_target(source: Path, target: Path, *, is_file: bool, overwrite: bool) -> None:
     if target.resolve() in (source.resolve(), *source.resolve().parents):
-        raise DataError(f"{target} is or holds what is to be converted; give another place")
+        raise DataError(f"{target} is, or contains, the data to convert; give another target")
     if not target.exists():
         return
     if not overwrite:

@@ -48,5 +48,5 @@ def select_episodes(store: Store, key: str | None) -> np.ndarray:
     names = set(store.info.filters[key])
     chosen = np.array([i for i, name in enumerate(store.names) if name in names], np.int64)
     if not len(chosen):
-        raise DataError(f"{store.info.source or store.path}: filter key {key!r} selects no episode")
+        raise DataError(f"{store.info.source or store.path}: filter key {key!r} selects no episodes")
     return chosen

@@ -42,7 +42,7 @@ def split_train_val(
     """
     chosen = _episodes(path, key)
     if len(chosen) < 2:
-        raise DataError(f"{path}: a split needs two episodes, and there is {len(chosen)}")
+        raise DataError(f"{path}: a split needs at least two episodes, but there is {len(chosen)}")
     prefix = "" if key is None else f"{key}_"
     parts = split_numbers(np.arange(len(chosen)), valid_fraction, seed)
     return {f"{prefix}{name}": [chosen[i] for i in part] for name, part in zip(names, parts, strict=True)}
@@ -58,7 +58,7 @@ def random_subset(path: Path, num_episodes: int, *, seed: int, key: str | None) 
     """
     chosen = _episodes(path, key)
     if num_episodes > len(chosen):
-        raise DataError(f"{path}: {num_episodes} episodes are wanted, and there are {len(chosen)}")
+        raise DataError(f"{path}: {num_episodes} episodes were asked for, but there are {len(chosen)}")
     order = generator(seed, "subset").permutation(len(chosen))[:num_episodes]
     name = f"{num_episodes}_demos" if key is None else f"{key}_{num_episodes}_demos"
     return {name: [chosen[i] for i in sorted(order)]}
@@ -96,7 +96,7 @@ def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> N
     if taken := sorted(filters.keys() & there.keys() if not overwrite else ()):
         raise DataError(f"{path} has the filter {', '.join(taken)} already; pass --overwrite to replace it")
     if wrong := [key for key in filters if not re.fullmatch(r"[\w.+=-]+", key)]:
-        raise DataError(f"a filter's name may have letters, digits and _.+=-, got {wrong[0]!r}")
+        raise DataError(f"a filter's name may contain letters, digits and _.+=-, got {wrong[0]!r}")
     if is_store(path):
         file = path / "store.json"
         value = unsealed(parse_json(file.read_text(encoding="utf-8")))

@@ -83,9 +83,9 @@ def _asked(path: Path) -> str | None:
         if answer:
             return json.loads(answer)  # type: ignore[no-any-return]
         if has_begun:
-            return f"libhdf5 crashes in it, or does not get on for {STALL_S:g} s: the file is damaged"
+            return f"libhdf5 crashes on it, or makes no progress for {STALL_S:g} s: the file is damaged"
         if is_new:
-            raise DataError(f"{path}: the process that looks at it first ({sys.executable}) does not start")
+            raise DataError(f"{path}: the process that checks it first ({sys.executable}) does not start")
 
 
 def _exchange(helper: subprocess.Popen[str], question: str) -> tuple[str, str]:

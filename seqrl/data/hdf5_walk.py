@@ -100,7 +100,7 @@ def _require_text(name: bytes | str, where: str) -> str:
     try:
         return name if isinstance(name, str) else name.decode()
     except UnicodeDecodeError:
-        raise _WrongNameError(f"the name {name!r} in {where or '/'} is no text (UTF-8)") from None
+        raise _WrongNameError(f"the name {name!r} in {where or '/'} is not text (UTF-8)") from None
 
 
 def _attributes(item: Any) -> list[bytes | str]:

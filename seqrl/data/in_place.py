@@ -32,14 +32,14 @@ def changed_in_place(path: Path, what: str, *, more_bytes: int = 0) -> Iterator[
     """
     before = content_of(path)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        raise DataError(f"{path}, or the folder it is in, may not be written")
-    check_space(path.parent, before["size"] + more_bytes, f"{path}: the copy that makes changing it safe")
+        raise DataError(f"{path}, or the folder it is in, is not writable")
+    check_space(path.parent, before["size"] + more_bytes, f"{path}: the copy that makes it safe to change")
     with new_file(path) as temporary:
         shutil.copy(path, temporary)
         try:
             with own_file(temporary, "r+") as file:
                 yield file
         except (OSError, RuntimeError, ValueError, KeyError) as error:
-            raise DataError(f"{path}: cannot take {what} ({error}); it is as it was") from error
+            raise DataError(f"{path}: cannot add {what} ({error}); the file is unchanged") from error
         if content_of(path) != before:
-            raise DataError(f"{path} was changed meanwhile; nothing is written")
+            raise DataError(f"{path} was changed in the meantime; nothing was written")

@@ -110,7 +110,7 @@ class MixedDataset(TrainingDataset):
             DataError: If the parts or their data are not what they were.
         """
         if len(state.get("parts", ())) != len(self.parts):
-            raise DataError(f"the run mixed {len(state.get('parts', ()))} datasets, and has {len(self.parts)} now")
+            raise DataError(f"the run mixed {len(state.get('parts', ()))} datasets, and now has {len(self.parts)}")
         for part, own in zip(self.parts, state["parts"], strict=True):
             part.load_state(own)
 

@@ -29,7 +29,7 @@ class Relabeler:
                 entry ``rewards`` ``(B, T)`` may be added: what the losses see, while policies read ``prev_reward``.
             rng: Source of randomness.
         """
-        raise NotImplementedError(f"{type(self).__name__} relabels no windows")
+        raise NotImplementedError(f"{type(self).__name__} does not relabel windows")
 
     def relabel_trajectory(self, trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
         """Return the trajectory, changed: consistent, perhaps shorter, with at least one transition.
@@ -41,7 +41,7 @@ class Relabeler:
         Raises:
             DataError: If an entry that the relabeler's settings name is missing, or has a wrong shape.
         """
-        raise NotImplementedError(f"{type(self).__name__} relabels no trajectories")
+        raise NotImplementedError(f"{type(self).__name__} does not relabel trajectories")
 
 
 @RELABELERS.register("scale_rewards")
@@ -100,7 +100,7 @@ class _GoalRelabeler(Relabeler):
     def _entry(self, trajectory: Trajectory, setting: str) -> np.ndarray:
         key = getattr(self, setting)
         if key not in trajectory.obs:
-            raise self._error(trajectory, setting, "is no observation entry" + did_you_mean(key, trajectory.obs))
+            raise self._error(trajectory, setting, "is not an observation entry" + did_you_mean(key, trajectory.obs))
         return trajectory.obs[key]
 
     def _error(self, trajectory: Trajectory, setting: str, text: str) -> DataError:

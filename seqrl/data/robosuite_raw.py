@@ -68,7 +68,7 @@ def write_robomimic_of_raw(source: Path, target: Path) -> int:
         data, total = out.create_group("data"), 0
         names = sorted(own_names(file["data"]), key=natural_order)
         if not names:
-            raise DataError("the group 'data' holds no episode")
+            raise DataError("the group 'data' holds no episodes")
         data.attrs["env_args"] = json.dumps(env_args_of(file["data"]), indent=4)
         for name in names:
             demo = file["data"][name]

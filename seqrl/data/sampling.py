@@ -38,7 +38,7 @@ def count_votes(sampler: str, store: Store, numbers: np.ndarray) -> np.ndarray:
     """
     votes = np.asarray(SAMPLERS.get(sampler)(store, numbers))
     if votes.shape != (len(numbers),) or not np.isfinite(votes).all() or (votes < 0).any():
-        raise DataError(f"sampler {sampler!r} must give {len(numbers)} finite votes of at least 0, one a trajectory")
+        raise DataError(f"sampler {sampler!r} must give {len(numbers)} finite votes of at least 0, one per trajectory")
     if len(votes) and not votes.any():
         raise DataError(f"sampler {sampler!r} gives no trajectory of {store.path} a vote")
     return votes

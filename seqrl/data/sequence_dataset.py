@@ -143,7 +143,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             num = len(source.store) + source.store.num_transitions
             if source.is_live or source.relabeler is not None or len(values) != num:
                 raise DataError(
-                    f"{source.name}: {name} needs {num} rows of data that nothing changes, got {len(values)}"
+                    f"{source.name}: {name} needs {num} rows for data that is fixed, not relabelled, got {len(values)}"
                 )
         self._attached[name] = list(rows)
 
@@ -216,8 +216,8 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             )
         if state.get("checksum", now["checksum"]) != now["checksum"]:  # states of earlier versions have none
             raise DataError(
-                "the data has the size that it had, but other episodes are trained on, or they were changed, for "
-                "instance by writing a filter key anew"
+                "the data has the same size as before, but other episodes are trained on, or they were changed, "
+                "for instance by rewriting a filter key"
             )
         for source, ready_since in zip(self.sources, state["ready_since"], strict=True):
             source.ready_since = ready_since

@@ -224,7 +224,7 @@ class StoreWriter:
         if not shard.is_there:
             shard.abandon()
             self._shard = None
-            raise DataError(f"{shard.path} was deleted while it was written; what was in it is lost")
+            raise DataError(f"{shard.path} was deleted while it was being written; its contents are lost")
         try:
             shard.append(trajectory, columns, name)
         except BaseException:
@@ -258,10 +258,10 @@ class StoreWriter:
         stuck = codec.stuck(legal)
         stuck[1:] &= ~trajectory.terminated
         if stuck.any():
-            raise DataError(f"{where}: action_mask has no legal action at input {np.argmax(stuck)}, not terminal")
+            raise DataError(f"{where}: action_mask allows no action at input {np.argmax(stuck)}, not terminal")
         illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)
         if illegal.any():
-            raise DataError(f"{where}: the action at step {np.argmax(illegal)} is illegal by its action_mask")
+            raise DataError(f"{where}: the action at step {np.argmax(illegal)} is forbidden by its action_mask")
         return replace(trajectory, action_mask=legal)
 
     def close(self) -> None:

@@ -217,7 +217,7 @@ def watch(env: Callable[[], Any], names: Sequence[str], limit_s: float, is_close
 def _say_hanging(name: str, row: int, seconds: float) -> None:
     logger.warning(
         "environment %r (row %d) hangs: it has not returned since %s, %.0f s ago. Nothing in this process can end it; "
-        "with env.vectorization=async it is made anew after env.timeout_s, and the run goes on",
+        "with env.vectorization=async it is restarted after env.timeout_s, and the run goes on",
         name,
         row,
         time.strftime("%H:%M:%S", time.localtime(time.time() - seconds)),

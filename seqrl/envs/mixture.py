@@ -49,7 +49,7 @@ class Mixture(gym.Env[Any, Any]):
         self.names = [str(task["id"]) for task in tasks]
         for name in self.names:
             if module := names_foreign_module(name):
-                raise EnvError(f"{name!r} would import {module!r}, which a mixture does not; pass --plugin {module}")
+                raise EnvError(f"{name!r} would import {module!r}, which a mixture never does; pass --plugin {module}")
         self.render_mode, self._observes_task = render_mode, observe_task
         self._envs = [make_env(str(t["id"]), t.get("kwargs"), render_mode=render_mode) for t in tasks]
         self._views = _views(self.names, [env.observation_space for env in self._envs])

@@ -103,7 +103,7 @@ class Recorder:
             capacity = max((len(b) for b in self._buffers.values()), default=_CAPACITY)
             buffer = self._buffers[name] = np.zeros((capacity, *value.shape), value.dtype)
         elif value.dtype != buffer.dtype and not np.can_cast(value.dtype, buffer.dtype, "same_kind"):
-            raise DataError(f"{name} was {buffer.dtype} and is now {value.dtype}, which would be cut")
+            raise DataError(f"{name} was {buffer.dtype} and is now {value.dtype}, which does not fit")
         buffer[self._cursor] = value
 
     def _make_room(self) -> None:

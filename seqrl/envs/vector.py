@@ -258,7 +258,7 @@ class BatchedEnv:
                 mask, begun = self._with_info_mask(mask, begin_info or info, ended)
                 known |= begun
             if (lost := ~(known | (ended & (self._mode is AutoresetMode.NEXT_STEP)))).any():
-                raise EnvError(f"{self.env!r}: info['{MASK_KEY}'] was there, and is missing in row {np.argmax(lost)}")
+                raise EnvError(f"{self.env!r}: info['{MASK_KEY}'] was there, but is missing in row {np.argmax(lost)}")
         elif MASK_KEY in info:
             raise EnvError(f"{self.env!r} gives info['{MASK_KEY}'] after a step but not after reset; give it in both")
         else:
@@ -356,7 +356,7 @@ def _autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
         legal = ", ".join(m.value for m in AutoresetMode)
         raise EnvError(
             f"{env!r} announces autoreset mode {mode!r} in metadata['autoreset_mode']; legal are {legal}, "
-            "without which the borders between episodes cannot be known"
+            "without one of which the ends of episodes cannot be known"
         ) from error
 
 

@@ -43,7 +43,7 @@ class ReturnTarget(nn.Module):
         if "scale" in self.waits_for:
             largest = returns.abs().max()
             if not largest > 0:
-                raise DataError("all episodes of the training data have the return 0, so a return tells nothing")
+                raise DataError("all episodes of the training data have the return 0, so returns carry no information")
             self.scale.copy_(largest)
 
     def asked(self) -> Tensor:

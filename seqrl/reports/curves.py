@@ -96,7 +96,7 @@ def _charts(rows: Rows, x: Axis) -> list[str]:
             curve_svg, names=["collect/epsilon_mean"], title="exploration (mean epsilon of actions)", limits=(0, None)
         ),
         _speed,
-        partial(stack_svg, names=_SHARES, title="shares of the time"),
+        partial(stack_svg, names=_SHARES, title="shares of time"),
     ]
     charts = [make(rows, x=x) for make in makers]
     return [chart for chart in charts if chart is not None]

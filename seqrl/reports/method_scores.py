@@ -292,15 +292,15 @@ def _warn(scores: Mapping[str, Sequence[Score]], tasks: Sequence[str], options: 
         seeds = {task: sorted(s.seed for s in found if s.task == task) for task in tasks}
         if (fewest := min(map(len, seeds.values()))) < MIN_TEST:
             logger.warning(
-                "%s has %d run%s of a task: fewer than %d say little of a method",
+                "%s has %d run%s of a task: fewer than %d say little about a method",
                 name, fewest, "" if fewest == 1 else "s", MIN_TEST,
             )  # fmt: skip
         if repeated := [task for task, own in seeds.items() if len(set(own)) < len(own)]:
-            logger.warning("%s has runs of one seed twice (%s): they are no independent runs", name, repeated[0])
+            logger.warning("%s has runs of one seed twice (%s): they are not independent runs", name, repeated[0])
     ends = [s.x for found in scores.values() for s in found]
     if max(ends) > 1.05 * min(ends):
         logger.warning(
-            "runs were last evaluated at %g to %g %s; --at X compares them at one place",
+            "runs were last evaluated at %g to %g %s; --at X compares them at one point",
             min(ends), max(ends), options.x.label,
         )  # fmt: skip
     unscaled = [t for t in tasks if t not in options.ranges and "" not in options.ranges]

@@ -75,8 +75,8 @@ def agreed_spaces(
         )
     if theirs.is_bounded and not ours.is_bounded:
         raise EnvError(
-            f"environment {env_id!r} takes {action_space}, but the data's actions leave [-1, 1] and the file names no "
-            "action space: write the space as JSON to the attribute 'action_space' of the group 'data'"
+            f"environment {env_id!r} takes {action_space}, but the data's actions are outside [-1, 1] and the file "
+            "names no action space: write the space as JSON to the attribute 'action_space' of the group 'data'"
         )
     same_entries = given.keys() == recorded.keys()
     return replace(

@@ -130,4 +130,4 @@ def refuse_foreign(chosen: Sequence[Task]) -> None:
     """
     for task in chosen:
         if module := names_foreign_module(task.env_id):
-            raise EnvError(f"{task.env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
+            raise EnvError(f"{task.env_id!r} would import {module!r}, which data must not do; pass --plugin {module}")

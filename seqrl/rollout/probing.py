@@ -145,7 +145,7 @@ def sweep_target_return(player: Player, values: Sequence[Any]) -> Probe:
     algo = player.algo
     if not isinstance(algo, DecisionTransformer):
         raise ConfigError(
-            f"--sweep {TARGET_RETURN}: {algo.config.algo_name} is not asked for a return; decision_transformer is"
+            f"--sweep {TARGET_RETURN}: {algo.config.algo_name} is not conditioned on a return; decision_transformer is"
         )
     if wrong := [value for value in values if isinstance(value, bool) or not isinstance(value, int | float)]:
         raise ConfigError(f"--sweep {TARGET_RETURN}: {wrong[0]!r} is not a number")
@@ -165,7 +165,7 @@ def clear_memory(player: Player, steps: Iterable[int], untouched: Sequence[Episo
     for step in steps:
         episodes = player.play(clear_at=step)
         if all(e.length <= step for e in episodes):
-            logger.warning("no episode went beyond step %d, so that nothing was cleared there", step)
+            logger.warning("no episode went beyond step %d, so nothing was cleared there", step)
         points.append(point_of(step, episodes))
     return Probe("memory cleared at step", points, untouched=point_of("never", untouched))
 

@@ -153,7 +153,7 @@ def _env_of(wanted: Wanted) -> gym.Env[Any, Any]:
         env = make_env(wanted.env_id, wanted.env_kwargs, plugins=wanted.plugins)
         if not goes_to_states(env):
             env.close()
-            raise EnvError(f"environment {wanted.env_id!r} has no reset_to(state), so states mean nothing to it")
+            raise EnvError(f"environment {wanted.env_id!r} has no reset_to(state), so it cannot take stored states")
         _ENVS[key] = env
     return _ENVS[key]
 

@@ -66,7 +66,7 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
     if path is None or path.suffix:
         check_output(path, (".hdf5", ".h5"), overwrite=overwrite)
     elif path.exists() and not (overwrite and (path / "store.json").is_file()):
-        hint = "pass --overwrite to replace it" if (path / "store.json").is_file() else "and is no store"
+        hint = "pass --overwrite to replace it" if (path / "store.json").is_file() else "and is not a store"
         raise ConfigError(f"{path} exists; {hint}")
 
 
@@ -102,17 +102,17 @@ def _as_known(p: argparse.ArgumentParser, word: str) -> str:
 
 def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
-    p.add_argument("--format", help="reader of data that is no store (default: the first that can read it)")
+    p.add_argument("--format", help="reader of data that is not a store (default: the first that can read it)")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     says = 'what the arrays of a file are, as JSON: {"obs/state": NAME, "actions": NAME, ...}'
     p.add_argument("--columns", type=json_object, help=says)
-    size = "reduce images of LeRobot to this size"
+    size = "shrink images of LeRobot data to this size"
     p.add_argument("--image-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help=size)
     p.add_argument(
         "--dones-mean",
         choices=("terminated", "truncated"),
         default="terminated",
-        help="what a 1 in 'dones' of a file says (default %(default)s)",
+        help="what a 1 in 'dones' of a file means (default %(default)s)",
     )
 
 

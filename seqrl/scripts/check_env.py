@@ -1,4 +1,4 @@
-"""Say what is wrong with an environment before something is trained on it."""
+"""Check an environment for problems before training on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="seqrl check-env",
         description=__doc__,
-        epilog="exit code: 0 without problems (notes are none), 1 with problems, 2 if the environment cannot be made",
+        epilog="exit code: 0 without problems (or with notes), 1 with problems, 2 if the environment cannot be made",
     )
     p.add_argument("env", metavar="ID", help="environment id, as gymnasium.make takes it")
     p.add_argument(

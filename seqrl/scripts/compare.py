@@ -20,25 +20,25 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl compare", description=__doc__)
     p.add_argument(
         "runs", nargs="+", metavar="RUN_OR_FOLDER",
-        help="runs, or folders that hold runs: those that differ in seed and task only are one method; "
+        help="runs, or folders that hold runs: those that differ only in seed and task are one method; "
         "NAME=GLOB puts what it finds under one name",
     )  # fmt: skip
     p.add_argument(
         "--metric", default="eval/return_mean",
-        help="eval/return_mean (default), eval/success_mean, or another of metrics.jsonl of which more is better",
+        help="eval/return_mean (default), eval/success_mean, or another metric of which more is better",
     )  # fmt: skip
     p.add_argument("--x", choices=AXIS_NAMES, help="axis of the curves (default env_steps, if there were any)")
-    p.add_argument("--at", type=float, metavar="X", help="take the last evaluation up to here, not the last of all")
+    p.add_argument("--at", type=float, metavar="X", help="use the last evaluation up to this point")
     p.add_argument(
         "--range", action="append", default=[], metavar="[TASK=]LOW,HIGH",
         help="scores of a task (of all) that count as 0 and as 1; may be repeated",
     )  # fmt: skip
     p.add_argument(
         "--target", type=float,
-        help="of the optimality gap (default 1 for successes and scaled scores; without one there is no gap)",
+        help="target of the optimality gap (default 1 for successes and scaled scores; without one there is no gap)",
     )  # fmt: skip
-    p.add_argument("--resamples", type=int, default=10_000, help="of the bootstrap (default %(default)s)")
-    p.add_argument("--seed", type=int, default=0, help="of the bootstrap (default %(default)s)")
+    p.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default %(default)s)")
     p.add_argument(
         "--output", type=Path, default=Path("comparison"), metavar="DIR",
         help="folder for results.json, table.md and the pictures (default %(default)s)",

@@ -17,7 +17,7 @@ GYM = 2
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-checkpoint", description=__doc__)
-    p.add_argument("source", type=Path, help="checkpoint of robomimic (.pth)")
+    p.add_argument("source", type=Path, help="robomimic checkpoint (.pth)")
     p.add_argument("target", type=Path, help="folder of the new checkpoint")
     return p
 

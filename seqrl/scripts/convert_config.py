@@ -1,4 +1,4 @@
-"""Translate a run file of robomimic, and say what of it has no place."""
+"""Translate a robomimic run file, and list what cannot be translated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqrl.scripts._script import check_output, script
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-config", description=__doc__)
-    p.add_argument("source", help="run file of robomimic (JSON)")
+    p.add_argument("source", help="robomimic run file (JSON)")
     p.add_argument("target", type=Path, help="run file to write (JSON)")
     p.add_argument("--overwrite", action="store_true", help="replace the file")
     return p
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config_factory(str(found.values["algo_name"]), found.values, args.source)  # every value is legal
     write_json(args.target, found.values)
     print(
-        f"{args.target}: {len(found.translated)} keys have a place, {len(found.unused)} are of parts that are off",
+        f"{args.target}: {len(found.translated)} keys translated, {len(found.unused)} belong to parts that are off",
         file=sys.stderr,
     )
     for title, keys in (("partly carried over", found.partly), ("left out", found.dropped)):
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             width = max(map(len, keys))
             print("\n".join(f"  {key:<{width}}  {why}" for key, why in keys.items()), file=sys.stderr)
     if found.values["algo_name"].startswith("bc"):
-        print("\nobservations go through observation.timestep_encoder first, which robomimic has not", file=sys.stderr)
+        print("\nobservations first go through observation.timestep_encoder, which robomimic lacks", file=sys.stderr)
     print(f"\ntrain with: seqrl train --config {args.target}", file=sys.stderr)
     return 0
 

@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--to",
         choices=("robomimic", "store", "minari"),
-        help="format of the target (default: by its name); of minari, it is an id such as robot/lift-v0, or a path",
+        help="format of the target (default: by its name); for minari, it is an id such as robot/lift-v0, or a path",
     )
     add_reader_options(p)
     p.add_argument("--overwrite", action="store_true", help="replace the target if it exists")

@@ -15,12 +15,12 @@ from seqrl.scripts._script import add_dataset, check_output, json_object, parsed
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl dataset-states-to-obs", description=__doc__)
-    add_dataset(p, "robomimic file with states, such as a demo.hdf5 of robosuite's")
+    add_dataset(p, "robomimic file with states, such as robosuite's demo.hdf5")
     p.add_argument("--output-name", "--output_name", required=True, help="file to write, beside the dataset")
     p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
     p.add_argument("--n", type=int, help="only the first n episodes")
-    p.add_argument("--env", help="another environment id than that of the dataset")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over the dataset's")
+    p.add_argument("--env", help="environment id (default: that of the dataset)")
+    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of the dataset's")
     p.add_argument("--camera-names", "--camera_names", nargs="+", default=[], help="cameras of robosuite to observe")
     p.add_argument("--camera-height", "--camera_height", type=int, default=84, help="(default %(default)s)")
     p.add_argument("--camera-width", "--camera_width", type=int, default=84, help="(default %(default)s)")
@@ -60,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DataError(f"{source} does not exist")
     demos = demos_of(source, args.filter_key)[: args.n]
     if not demos:
-        raise DataError(f"{source} holds no demonstration")
+        raise DataError(f"{source} holds no demonstrations")
     env_id, kwargs = (args.env, {}) if args.env else environment_of(source)
     if not args.env and (module := names_foreign_module(env_id)):
-        raise EnvError(f"{env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
+        raise EnvError(f"{env_id!r} would import {module!r}, which data must not do; pass --plugin {module}")
     wanted = Wanted(
         env_id,
         {**kwargs, **_cameras(args), **args.env_kwargs},

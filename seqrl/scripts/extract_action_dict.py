@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl extract-action-dict", description=__doc__)
     add_dataset(p, "robomimic file whose actions are 7 numbers (position, axis-angle, gripper), or 14 of two arms")
-    p.add_argument("--overwrite", action="store_true", help="replace parts that are there")
+    p.add_argument("--overwrite", action="store_true", help="replace parts that exist")
     return p
 
 

@@ -21,15 +21,15 @@ def parser() -> argparse.ArgumentParser:
         "--seed",
         type=int,
         default=0,
-        help="decides which episodes; of one seed, smaller subsets are part of larger ones (default %(default)s)",
+        help="picks the episodes; with one seed, smaller subsets are part of larger ones (default %(default)s)",
     )
     p.add_argument(
         "--filter-key",
         "--filter_key",
         "--input_filter_key",
-        help="take them from this key; the new one is KEY_<n>_demos",
+        help="take episodes of this key only; the new key is KEY_<n>_demos",
     )
-    p.add_argument("--output-filter-key", "--output_filter_key", help="name of the new key, instead of that")
+    p.add_argument("--output-filter-key", "--output_filter_key", help="another name for the new key")
     p.add_argument("--overwrite", action="store_true", help="replace the key if it exists")
     return p
 

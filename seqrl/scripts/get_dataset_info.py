@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_plugins(args.plugin)
     store = open_store(args.dataset, reader_options(args), format=args.format)
     if not len(store):
-        raise DataError(f"{args.dataset} holds no trajectory")
+        raise DataError(f"{args.dataset} holds no trajectories")
     if args.verify and (altered := store.verify()):
         raise DataError(f"{args.dataset}: {len(altered)} altered trajectories\n  " + "\n  ".join(altered[:10]))
     numbers = select_episodes(store, args.filter_key)

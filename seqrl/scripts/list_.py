@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl list", description=__doc__)
     p.add_argument("what", choices=sorted(KINDS), help="what to list")
-    p.add_argument("path", nargs="?", default="runs", help="of runs: a folder (default runs); of metrics: one run")
+    p.add_argument("path", nargs="?", default="runs", help="for runs: a folder (default runs); for metrics: one run")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
 

@@ -50,8 +50,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--every", "--video_skip", type=int, default=1, help="draw every n-th step (default %(default)s)")
     p.add_argument("--fps", type=float, default=15.0, help="frames shown per second (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="episode k is reset with seed + k (default %(default)s)")
-    p.add_argument("--env", help="another environment id than that of the dataset")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over the dataset's")
+    p.add_argument("--env", help="environment id (default: that of the dataset)")
+    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of the dataset's")
     p.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
     add_reader_options(p)
     p.add_argument("--json", action="store_true", help="print the comparison as JSON")
@@ -187,7 +187,7 @@ def _environment(args: argparse.Namespace, info: Any, *, is_rendered: bool) -> A
     if env_id is None:
         raise ConfigError(f"{args.dataset} names no environment; give one (--env ID), or draw its images (--obs KEY)")
     if args.env is None and (module := names_foreign_module(env_id)):
-        raise EnvError(f"{env_id!r} would import {module!r}, which data may not cause; pass --plugin {module}")
+        raise EnvError(f"{env_id!r} would import {module!r}, which data must not do; pass --plugin {module}")
     kwargs = {**({} if args.env else info.env_kwargs), **args.env_kwargs}
     return make_env(env_id, kwargs, render_mode="rgb_array" if is_rendered else None)
 

@@ -21,20 +21,20 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl probe", description=__doc__)
     p.add_argument("run", metavar="RUN", help="a run's folder, or a checkpoint")
-    p.add_argument("--checkpoint", help="which of the run's: last (default), best_success, epoch_000010, ...")
+    p.add_argument("--checkpoint", help="which checkpoint of the run: last (default), best_success, epoch_000010, ...")
     p.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=A,B",
         help="success and return against env.kwargs.NAME, an argument of the environment, or against "
-        "algo.target_return, what decision_transformer is asked for; may be repeated",
+        "algo.target_return, the return that decision_transformer aims for; may be repeated",
     )  # fmt: skip
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
-    p.add_argument("--window", metavar="N,...", help="let the memory look back on N inputs instead (one test for each)")
+    p.add_argument("--window", metavar="N,...", help="let the memory look back over N inputs (one test for each)")
     p.add_argument(
         "--values", metavar="FILE", help="draw what the critics expect along this dataset's episodes, instead"
     )
     p.add_argument("--at", metavar="N,...", default="0,1", help="with --values: which episodes (default %(default)s)")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object of arguments over those of training")
-    p.add_argument("--episodes", type=int, default=200, help="per test (default %(default)s)")
+    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of training's")
+    p.add_argument("--episodes", type=int, default=200, help="episodes per test (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")

@@ -19,11 +19,11 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl select", description=__doc__)
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders (their last checkpoint), or checkpoints")
-    p.add_argument("--dataset", required=True, help="whole episodes with rewards, of anybody's: a file or a store")
+    p.add_argument("--dataset", required=True, help="whole episodes with rewards, of any policy: a file or a store")
     add_reader_options(p)
-    p.add_argument("--every", action="store_true", help="judge every checkpoint of the runs, not their last alone")
+    p.add_argument("--every", action="store_true", help="judge every checkpoint of the runs, not only the last")
     p.add_argument(
-        "--steps", type=int, help="gradient steps of each fit; by default by --gamma and the longest episode"
+        "--steps", type=int, help="gradient steps of each fit (default: set by --gamma and the longest episode)"
     )
     p.add_argument("--gamma", type=float, default=0.99, help="discount of the value (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="judge sampled actions instead of greedy ones")

@@ -16,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl split-train-val", description=__doc__)
     add_dataset(p, "robomimic HDF5 file, or seqrl store")
     p.add_argument("--valid-fraction", "--ratio", type=float, default=0.1, help="share held out (default %(default)s)")
-    p.add_argument("--seed", type=int, default=0, help="decides which episodes (default %(default)s)")
+    p.add_argument("--seed", type=int, default=0, help="picks the episodes (default %(default)s)")
     p.add_argument("--filter-key", "--filter_key", help="split the episodes of this key, into KEY_train and KEY_valid")
     p.add_argument(
         "--names",

@@ -25,9 +25,9 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument(
         "--backend", choices=("local", "slurm"), default="local",
-        help="processes on this machine (default), or an array of jobs of SLURM",
+        help="processes on this machine (default), or an array of SLURM jobs",
     )  # fmt: skip
-    p.add_argument("--dry-run", action="store_true", help="print the runs (of SLURM, the array too), and stop")
+    p.add_argument("--dry-run", action="store_true", help="print the runs (with SLURM, the array too), and stop")
     return p
 
 

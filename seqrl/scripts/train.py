@@ -1,4 +1,4 @@
-"""Train a policy by a run file."""
+"""Train a policy from a run file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
     run_file = p.add_argument(
         "--config", nargs="+", action="extend", metavar="FILE",
-        help="run file (JSON), or the name of a packaged template such as bc.json; further ones change keys of it",
+        help="run file (JSON), or the name of a packaged template such as bc.json; further ones change its keys",
     )  # fmt: skip
     algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
     algo = p.add_argument(
@@ -58,10 +58,10 @@ def parser() -> argparse.ArgumentParser:
     memory = p.add_argument("--memory", help=f"memory (algo.sequence_encoder.type): {', '.join(memories)}")
     p.add_argument(
         "--env-steps", type=count, metavar="N",
-        help="work out everything that depends on a budget of environment steps (of each process), such as 50k",
+        help="derive all settings that depend on a budget of environment steps (of each process), such as 50k",
     )  # fmt: skip
     p.add_argument(
-        "--gradient-steps", type=count, metavar="N", help="the same for fixed data, by a budget of gradient steps"
+        "--gradient-steps", type=count, metavar="N", help="the same for fixed data, from a budget of gradient steps"
     )
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
     p.add_argument("--dataset", help="data file or store, instead of those in train.data")
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("local", "ray"),
         help="collect in this process, or in Ray actors while it learns (collect.collectors)",
     )
-    p.add_argument("--resume", action="store_true", help="go on with the run in the folder")
+    p.add_argument("--resume", action="store_true", help="resume the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     p.add_argument("--debug", action="store_true", help="two tiny epochs, to see whether everything works")
     p.add_argument("--print-config", action="store_true", help="print the resolved config and stop")

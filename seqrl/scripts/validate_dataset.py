@@ -1,4 +1,4 @@
-"""Look for what is wrong with a dataset, also a damaged one; exit code 1 if there is a problem."""
+"""Look for problems in a dataset, even a damaged one; exit code 1 if there are any."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Pool:
         if is_running(path):
             if run.name not in self._told:
                 self._told.add(run.name)
-                logger.info("%s waits: a process that was started before still has it", run.name)
+                logger.info("%s waits: a process that was started earlier is still running it", run.name)
             return False
         log = self._folder.log_file(run)
         with open(log, "ab") as said:

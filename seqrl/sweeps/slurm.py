@@ -132,11 +132,11 @@ def submit(folder: SweepFolder, plan: Plan) -> str:
         handed_in = _hand_in(executor, folder, left)
         jobs |= {run.name: job for run, job in zip(left, handed_in, strict=True)}
         write_json(folder.path / "slurm" / "jobs.json", jobs)
-    text = f"{len(finished)} finished, {len(waiting)} in the queue, {len(left)} handed in"
+    text = f"{len(finished)} finished, {len(waiting)} in the queue, {len(left)} submitted"
     if not left:
         return text
     first = jobs[left[0].name].split("_")[0]
-    return f"{text} as {first} (scancel {first} takes them back)"
+    return f"{text} as {first} (scancel {first} cancels them)"
 
 
 def _hand_in(executor: Any, folder: SweepFolder, runs: Sequence[SweepRun]) -> list[str]:

@@ -27,9 +27,9 @@ class DrawSection(Section):
     """One distribution; numbers are rounded to four digits."""
 
     uniform: Range | None = Field(None, description="Lowest and highest number.")
-    log_uniform: Range | None = Field(None, description="The same, even in the logarithm.")
+    log_uniform: Range | None = Field(None, description="The same, uniform in the logarithm.")
     integer: IntegerRange | None = Field(None, description="Lowest and highest whole number, both included.")
-    log_integer: IntegerRange | None = Field(None, description="The same, even in the logarithm.")
+    log_integer: IntegerRange | None = Field(None, description="The same, uniform in the logarithm.")
     one_of: list[Any] | None = Field(None, min_length=1, description="Any values, equally likely.")
 
     @model_validator(mode="after")
@@ -111,12 +111,12 @@ class SweepSection(Section):
         1, description="Epochs after which Optuna may stop a run that is below the median; null stops none."
     )
     seeds: NonNegativeInt | list[NonNegativeInt] = Field(1, description="How many seeds, or which.")
-    seed: NonNegativeInt = Field(0, description="Of what is drawn.")
-    metric: str = Field("eval/return_mean", description="Of metrics.jsonl; the last evaluation is the run's score.")
+    seed: NonNegativeInt = Field(0, description="Seed of what is drawn.")
+    metric: str = Field("eval/return_mean", description="Key in metrics.jsonl; the last evaluation is the run's score.")
     direction: Literal["max", "min"] = Field("max", description="Whether more or less of the metric is better.")
     names: dict[str, str] = Field({}, description="Dotted key -> what it is called in names and tables.")
     slurm: dict[str, Any] = Field(
-        {}, description="What submitit tells SLURM: timeout_min, mem_gb, cpus_per_task, partition, ..."
+        {}, description="What submitit passes to SLURM: timeout_min, mem_gb, cpus_per_task, partition, ..."
     )
 
     @model_validator(mode="after")

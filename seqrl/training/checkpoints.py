@@ -278,7 +278,7 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
     if not parts.processes.is_main:
         return
     if path is None:
-        logger.warning("%s: nothing was saved yet in %s; --resume begins it anew", name, parts.folder.path)
+        logger.warning("%s: nothing was saved yet in %s; --resume starts it over", name, parts.folder.path)
     elif checkpoints.failure is not None:
         logger.warning("%s: what was reached since is lost; go on from %s with --resume", name, path)
     elif checkpoints.drops_epoch:
@@ -297,7 +297,7 @@ def _of_other_number(config: BaseConfig) -> str:
 def _check(config: BaseConfig, parts: Parts, values: Mapping[str, Any]) -> None:
     before, now, path = values["num_processes"], parts.processes.number, parts.folder.path
     if before != now:
-        logger.warning("%s: %d processes go on with what %d did%s", path, now, before, _of_other_number(config))
+        logger.warning("%s: %d processes resume what %d began%s", path, now, before, _of_other_number(config))
     try:
         parts.learner.dataset.load_state(values["data"])
     except DataError as error:
@@ -321,7 +321,7 @@ def _load_collecting(config: BaseConfig, parts: Parts, epoch: int, values: Mappi
     is_own = parts.role == "both" and not is_shared
     if replay is not None and is_own:
         if processes.is_main and (forgotten := replay.cut(values["replay"])):
-            logger.info("%d trajectories of an epoch that was not finished are forgotten", forgotten)
+            logger.info("%d trajectories of an epoch that was not finished are discarded", forgotten)
         processes.wait()
         replay.reopen()
         parts.learner.dataset.refresh(epoch)

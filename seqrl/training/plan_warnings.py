@@ -65,7 +65,7 @@ def _waiting(section: AlgoSection) -> list[str]:
     if not isinstance(section, ValueSection) or section.time_limits == "end" or section.gamma <= WAITS_ABOVE:
         return []
     return [
-        f"values go on after a time limit: where waiting costs nothing, with a discount of {section.gamma} it is "
+        f"values continue after a time limit: where waiting costs nothing, with a discount of {section.gamma} it is "
         'nearly as good as finishing; set algo.gamma to 0.99 or less, or algo.time_limits to "end", if it waits'
     ]
 

@@ -191,7 +191,7 @@ class RayCollectors:
             if is_silent and not actor.is_silent:
                 free = self._ray.available_resources() if not actor.num_taken else {}
                 hint = f"; the cluster has {free.get('CPU', 0):g} cores free" if not actor.num_taken else ""
-                logger.warning("actor %d has brought nothing for %.0f s%s", actor.number, silent_s, hint)
+                logger.warning("actor %d has delivered nothing for %.0f s%s", actor.number, silent_s, hint)
             elif actor.is_silent and not is_silent:
                 logger.warning("actor %d is back", actor.number)
             actor.is_silent = is_silent
@@ -211,7 +211,7 @@ class RayCollectors:
         except self._errors.RayTaskError as error:
             raise TrainingError(f"actor {actor.number} failed: {error.cause or error}") from error
         except (self._errors.UnserializableException, self._errors.RaySystemError) as error:
-            raise TrainingError(f"actor {actor.number} gave what cannot be read: {error}") from error
+            raise TrainingError(f"actor {actor.number} sent data that cannot be read: {error}") from error
         except self._errors.ActorDiedError as error:
             self._drop(actor, error)
             return None

@@ -96,7 +96,7 @@ class RayProcess:
             if (line := self._last_line()).startswith("error: ") or failures == QUICK_FAILURES:
                 self._ending.fail(f"the process of Ray's collectors ended with {code}: {line.removeprefix('error: ')}")
                 return
-            logger.warning("the process of Ray's collectors died (%s) and is begun anew", line)
+            logger.warning("the process of Ray's collectors died (%s) and is restarted", line)
             self._is_over.wait(1.0)
 
     def _start(self) -> subprocess.Popen[bytes] | None:

@@ -162,7 +162,7 @@ class RunFolder:
         if last_checkpoint(self.path) is None:
             if not (self._is_bare() or self._is_run()):
                 raise ConfigError(f"nothing to resume: {self.path} is not the folder of a run; choose another name")
-            logger.warning("nothing was saved yet in %s: the run begins anew", self.path)
+            logger.warning("nothing was saved yet in %s: the run starts over", self.path)
             return
         saved = saved_config(self.path)
         if lines := changes_since(saved, config):

@@ -288,7 +288,7 @@ def run_path(config: BaseConfig, env_id: str | None) -> Path:
     """
     name = config.experiment.name or default_name(config, env_id)
     if (size := len(os.fsencode(name))) > MAX_NAME_BYTES:
-        raise ConfigError(f"experiment.name: {name[:40]}... has {size} bytes, and may have {MAX_NAME_BYTES}")
+        raise ConfigError(f"experiment.name: {name[:40]}... has {size} bytes, more than {MAX_NAME_BYTES}")
     if "\0" in config.experiment.output_dir:
         raise ConfigError(f"experiment.output_dir: a path has no NUL, got {config.experiment.output_dir!r}")
     return expanded(config.experiment.output_dir) / name

@@ -59,7 +59,7 @@ class Publisher:
         try:
             write_atomic(self._folder / _WEIGHTS, save(tensors, {"version": str(version)}))
         except OSError as error:
-            logger.warning("%s: nothing new is published: %s", self._folder, space_left(self._folder, error))
+            logger.warning("%s: the new weights were not published: %s", self._folder, space_left(self._folder, error))
 
     def finish(self) -> None:
         """Tell the collectors that no more weights will come."""

@@ -119,7 +119,7 @@ def find_world(
     if given.val is not None:
         eval_makers = given.val
         if given.val and config.experiment.evaluation.terminate_on_success:
-            warn("experiment.evaluation.terminate_on_success is for environments named by an id; yours ends by itself")
+            warn("experiment.evaluation.terminate_on_success needs environments named by an id; yours must end itself")
         named = single_makers(config, train_tasks) if is_collecting else []
         if is_collecting and not (named or given.train):
             raise ConfigError("env.id: is required to collect, or make_train_env")

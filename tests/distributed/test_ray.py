@@ -140,7 +140,7 @@ def test_a_process_that_fails_again_and_again_ends_the_run(tmp_path, monkeypatch
     wait_for(lambda: ending._failed, "a failure")
     with pytest.raises(TrainingError, match="Ray's collectors ended with 1: the arm is loose"):
         ending.check()
-    assert caplog.text.count("(the arm is loose) and is begun anew") == 2
+    assert caplog.text.count("(the arm is loose) and is restarted") == 2
     ray_process.close()
 
 

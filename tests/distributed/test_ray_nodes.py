@@ -143,7 +143,7 @@ def test_a_node_that_is_cut_off_and_comes_back(network, tmp_path):
     wait(lambda: min(steps(0), steps(1)) > 300, "both nodes", 200)
     ip("link", "set", "seqrlb0", "down")
     said = run / "collectors" / "0000" / "log.txt"
-    wait(lambda: "has brought nothing for" in said.read_text(), "the silence to be noticed", 30)
+    wait(lambda: "has delivered nothing for" in said.read_text(), "the silence to be noticed", 30)
     before = [steps(0), steps(1)]
     wait(lambda: max(steps(0) - before[0], steps(1) - before[1]) > 300, "the other node to go on", 60)
     assert min(steps(0) - before[0], steps(1) - before[1]) == 0

@@ -84,9 +84,9 @@ def test_two_then_one_then_two_ranks_equal_an_unbroken_run(tmp_path):
     unbroken, _ = train(tmp_path, "unbroken", "bc", ranks=2, epochs=3)
     train(tmp_path, "broken", "bc", ranks=2, epochs=1)
     _, said = train(tmp_path, "broken", "bc", "--resume", ranks=1, epochs=2)
-    assert re.search(r"1 processes go on with what 2 did$", said, re.MULTILINE)
+    assert re.search(r"1 processes resume what 2 began$", said, re.MULTILINE)
     broken, said = train(tmp_path, "broken", "bc", "--resume", ranks=2, epochs=3)
-    assert "2 processes go on with what 1 did" in said
+    assert "2 processes resume what 1 began" in said
     assert_equal(broken, unbroken)
 
 

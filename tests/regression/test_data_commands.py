@@ -76,7 +76,7 @@ def test_filters_from_the_command_line(robot, capsys):
         (["split-train-val", "--seed", "-1"], "--seed must be at least 0, got -1"),
         (["split-train-val", "--filter-key", "no"], "no filter key 'no'; it has: none"),
         (["filter-dataset-size", "--num-episodes", "0"], "--num-episodes must be at least 1, got 0"),
-        (["filter-dataset-size", "--num-episodes", "11"], "11 episodes are wanted, and there are 10"),
+        (["filter-dataset-size", "--num-episodes", "11"], "11 episodes were asked for, but there are 10"),
     ],
 )
 def test_mistakes_are_named_and_change_nothing(robot, capsys, arguments, expected):

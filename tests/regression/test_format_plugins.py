@@ -82,7 +82,7 @@ def test_it_trains(made):
     assert rows[-1]["valid/total"] > 0
     log = Path("runs/r/log.txt").read_text()
     assert f"reading {path} as {name} " in log
-    assert ("maze.hdf5 is read as flat; as robomimic too" in log) == (name == "flat")
+    assert ("maze.hdf5 is read as flat; --format (format) can choose robomimic instead" in log) == (name == "flat")
     assert seqrl.policy_from_checkpoint("runs/r/last")
 
 
@@ -121,11 +121,11 @@ def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
 def test_without_the_plugin_the_error_says_what_was_tried(capsys):
     write_npz(Path("episodes"))
     assert train.main([*RUN, "--dataset", "episodes"]) == 2
-    assert "say in columns what they are, or bring a reader (--plugin)" in capsys.readouterr().err
+    assert "say in columns what they are, or add a reader (--plugin)" in capsys.readouterr().err
     Path("words.txt").write_text("no data")
     assert train.main([*RUN, "--dataset", "words.txt"]) == 2
     err = capsys.readouterr().err
-    assert "'words.txt' is neither a seqrl store nor of a format that can be read; tried: minari, d4rl, amago, " in err
+    assert "'words.txt' is neither a seqrl store nor in a format that can be read; tried: minari, d4rl, amago, " in err
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -210,7 +210,7 @@ def test_before_the_first_step_there_is_nothing_to_save(whole, tmp_path, caplog)
     assert "nothing was saved yet" in caplog.text
     assert list((tmp_path / "run/checkpoints").iterdir()) == []
     run(offline(tmp_path), resume=True)
-    assert "begins anew" in caplog.text
+    assert "starts over" in caplog.text
     assert result(tmp_path) == whole
 
 

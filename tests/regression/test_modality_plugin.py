@@ -44,7 +44,7 @@ def test_it_trains_and_deploys(tmp_path):
         (f"{ENCODER}.modalities.touch.d_pads=8", "unknown key; did you mean 'd_pad'?"),
         (f"{ENCODER}.modalities.touch.type=tuch", "unknown modality 'tuch'; did you mean 'touch'?"),
         (f"{ENCODER}.modalities.tuch.type=vector", "unknown observation 'tuch'; did you mean 'touch'?"),
-        (f"{ENCODER}.modalities.grip.type=touch", "modalities.grip.type: grip (float32 [1]) is no array of touch"),
+        (f"{ENCODER}.modalities.grip.type=touch", "modalities.grip.type: grip (float32 [1]) is not an array of touch"),
     ],
 )
 def test_its_mistakes_are_named(tmp_path, capsys, setting, expected):

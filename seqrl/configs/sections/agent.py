@@ -49,7 +49,9 @@ class ExponentialFilterSection(Section):
     beta: PositiveFloat = Field(1.0, description="Inverse temperature.")
     clip_low: float | None = Field(-10.0, description="Smallest advantage before the exponential; null has no limit.")
     clip_high: float | None = Field(10.0, description="Largest advantage before the exponential; null has no limit.")
-    max_weight: PositiveFloat | None = Field(None, description="Largest weight after it; null leaves it at that.")
+    max_weight: PositiveFloat | None = Field(
+        None, description="Largest weight after the exponential; null has no limit."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> ExponentialFilterSection:
@@ -78,19 +80,19 @@ class NoFilterSection(Section):
 
 
 class EntropySection(Section):
-    """What it is worth to a policy to stay random (Haarnoja et al., 2018, arXiv 1812.05905)."""
+    """The entropy bonus: what it is worth to a policy to stay random (Haarnoja et al., 2018, arXiv 1812.05905)."""
 
     alpha: Literal["auto"] | PositiveFloat = Field(
         "auto",
-        description="Worth of one nat of entropy, in the unit of values with use_popart, else in multiplied rewards; "
+        description="Value of one nat of entropy, in the unit of values with use_popart, else in multiplied rewards; "
         "auto learns it, one for each discount.",
     )
     target: float | None = Field(
         None,
         description="Entropy, in nats, towards which auto leads each policy; null takes minus the width of continuous "
-        "actions, and a tenth of random choice's for others.",
+        "actions, and a tenth of the uniform policy's entropy for others.",
     )
-    backup: bool = Field(True, description="Add what entropy is worth to the critics' targets too, as SAC does.")
+    backup: bool = Field(True, description="Add the entropy bonus to the critics' targets too, as SAC does.")
 
     @model_validator(mode="after")
     def _target_is_for_auto(self) -> EntropySection:
@@ -109,7 +111,7 @@ class BoltzmannSection(Section):
         description="Share of the training episodes whose actions are drawn from softmax(Q / temperature).",
     )
     temperature: PositiveFloat = Field(
-        0.1, description="In standard deviations of the targets with use_popart, else in multiplied rewards."
+        0.1, description="Temperature, in standard deviations of targets with use_popart, else in multiplied rewards."
     )
 
 
@@ -118,15 +120,18 @@ class ValueOptions(Section):
 
     critic: CriticSection = CriticSection()
     gamma: Discount = Field(0.99, description="Discount of the policy that acts.")
-    extra_gammas: list[Discount] = Field([], description="Further discounts, learned beside it; [] learns one only.")
-    n_step: PositiveInt = Field(1, description="Transitions before the bootstrap of gamma; extra_gammas have one.")
+    extra_gammas: list[Discount] = Field([], description="Further discounts, learned beside it; [] learns only one.")
+    n_step: PositiveInt = Field(1, description="Transitions before bootstrapping, for gamma; extra_gammas use one.")
     time_limits: Literal["bootstrap", "end"] = Field(
-        "bootstrap", description="What follows a time limit: as much as if there were none (bootstrap), or nothing."
+        "bootstrap",
+        description="What values assume after a time limit: the episode goes on (bootstrap), or ends (end).",
     )
     reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
     tau: float = Field(0.005, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")
     use_popart: bool = Field(False, description="Normalise values by the moving statistics of their targets.")
-    popart_rate: float = Field(5e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
+    popart_rate: float = Field(
+        5e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
+    )
 
     @model_validator(mode="after")
     def _discounts_differ(self) -> Self:
@@ -136,11 +141,11 @@ class ValueOptions(Section):
 
 
 class ValueSection(ValueOptions, PolicySection):
-    """What all algorithms share that learn values of actions."""
+    """What all algorithms that learn action values share."""
 
 
 class OfflineOptimizerSection(OptimizerSection):
-    """How the weights of an algorithm move that learns values from fixed data."""
+    """The optimiser of algorithms that learn values from fixed data."""
 
     learning_rate: PositiveFloat = Field(3e-4, description="Step size after warm-up.")
     clip: Literal["global", "per_group"] = Field(
@@ -149,11 +154,11 @@ class OfflineOptimizerSection(OptimizerSection):
 
 
 class SoftSection(ValueSection):
-    """What algorithms share whose policy climbs its own critics."""
+    """What algorithms whose policy maximises its own critics share."""
 
     num_actions_for_value_in_critic_loss: PositiveInt = Field(1, description="Sampled actions per target value.")
     num_actions_for_value_in_actor_loss: PositiveInt = Field(1, description="Sampled actions per own value.")
-    use_target_actor: bool = Field(True, description="Take the target's actions from a slowly following actor.")
+    use_target_actor: bool = Field(True, description="Take the target's actions from a target (slowly updated) actor.")
     entropy: EntropySection | None = Field(
         None, description="Add the policy's entropy to targets and to the policy-gradient loss (SAC); null adds none."
     )
@@ -167,7 +172,7 @@ class AgentSection(SoftSection):
 
     gamma: Discount = Field(0.999, description="Discount of the policy that acts.")
     extra_gammas: list[Discount] = Field(
-        [0.1, 0.9, 0.95, 0.97, 0.99, 0.995], description="Further discounts, learned beside it; [] learns one only."
+        [0.1, 0.9, 0.95, 0.97, 0.99, 0.995], description="Further discounts, learned beside it; [] learns only one."
     )
     reward_multiplier: PositiveFloat = Field(10.0, description="Scales rewards in the losses only.")
     tau: float = Field(0.003, gt=0.0, le=1.0, description="Step of the target networks towards the online ones.")

@@ -25,7 +25,7 @@ class AlgoSection(Section):
 
 
 class PolicySection(AlgoSection):
-    """What every algorithm has whose policy gives a distribution of actions."""
+    """What every algorithm whose policy is a distribution of actions has."""
 
     actor: ActorSection = ActorSection()
     distribution: Annotated[Section, Component(DISTRIBUTIONS)] = Field(
@@ -34,9 +34,9 @@ class PolicySection(AlgoSection):
 
 
 class ChunkSection(AlgoSection):
-    """What policies share that may give several actions at once."""
+    """What policies that may predict several actions at once share."""
 
-    chunk_steps: PositiveInt = Field(1, description="Actions given at once, at every step.")
+    chunk_steps: PositiveInt = Field(1, description="Actions predicted together at every step (a chunk).")
     execute_steps: PositiveInt | None = Field(
         None, description="Actions of a chunk that are taken before the policy is asked again; null takes all of them."
     )
@@ -47,7 +47,7 @@ class ChunkSection(AlgoSection):
         "exp(-decay * i), i = 0 the oldest; needs execute_steps 1. null takes the newest chunk alone.",
     )
     supervise_all_steps: bool = Field(
-        True, description="Imitate at every step of a window; false: only at the last one, with most history."
+        True, description="Imitate at every step of a window; false: only at the last one, which has the most history."
     )
     chunk_decay: float = Field(
         1.0, gt=0.0, le=1.0, description="Weight in the loss of each action of a chunk relative to the one before it."

@@ -22,9 +22,9 @@ class UNet1dSection(Section):
         description="Channels of each level, which has half the steps of the one before; the paper's are 256, 512, "
         "1024.",
     )
-    kernel_size: Literal[1, 3, 5, 7, 9] = Field(5, description="Steps that a convolution sees.")
+    kernel_size: Literal[1, 3, 5, 7, 9] = Field(5, description="Kernel size of the convolutions, in steps.")
     num_groups: PositiveInt = Field(8, description="Groups of channels that are normalised together.")
-    d_time: PositiveInt = Field(128, ge=2, multiple_of=2, description="Width of the embedding of the noise's level.")
+    d_time: PositiveInt = Field(128, ge=2, multiple_of=2, description="Width of the embedding of the noise level.")
 
 
 @DENOISERS.register_section("transformer")
@@ -40,10 +40,10 @@ class TransformerDenoiserSection(Section):
 
 @DENOISERS.register_section("mlp")
 class MLPDenoiserSection(Section):
-    """The chunk as one vector: quickest where it is short."""
+    """The chunk as one vector: quickest for short chunks."""
 
     type: Literal["mlp"] = "mlp"
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     num_layers: PositiveInt = Field(3, description="Hidden layers.")
-    d_time: PositiveInt = Field(32, ge=2, multiple_of=2, description="Width of the embedding of the noise's level.")
+    d_time: PositiveInt = Field(32, ge=2, multiple_of=2, description="Width of the embedding of the noise level.")
     activation: ActivationName = Field("mish", description="Activation.")

@@ -15,7 +15,7 @@ from seqrl.core.registry import DENOISERS
 class DenoisingSection(ChunkSection):
     """A memory, a network that turns noise into actions, an optimiser."""
 
-    chunk_steps: PositiveInt = Field(16, description="Actions given at once, at every step.")
+    chunk_steps: PositiveInt = Field(16, description="Actions predicted together at every step (a chunk).")
     execute_steps: PositiveInt | None = Field(
         None, description="Actions of a chunk that are taken before the policy is asked again; null takes half of them."
     )
@@ -23,11 +23,11 @@ class DenoisingSection(ChunkSection):
         UNet1dSection(), description="The network that turns noise into actions."
     )
     samples_per_window: PositiveInt = Field(
-        8, description="Steps of a window, drawn anew each time, whose chunks are learned; each costs a pass of it."
+        8, description="Steps per window whose chunks are learned, drawn anew each time; each costs a pass of it."
     )
     average_decay: float | None = Field(
         0.9999,
         ge=0.0,
         lt=1.0,
-        description="Largest decay of the averages of the weights that act; null acts by the weights themselves.",
+        description="Largest decay of the average of the weights (EMA) that acts; null acts with the weights.",
     )

@@ -13,12 +13,14 @@ from seqrl.core.registry import EXPLORATIONS
 class _AnnealedSection(Section):
     """What both schedules have."""
 
-    anneal_steps: PositiveInt = Field(1_000_000, description="Steps of one environment until the end is reached.")
+    anneal_steps: PositiveInt = Field(
+        1_000_000, description="Steps of one environment until epsilon reaches its end value."
+    )
     randomize: bool = Field(
-        True, description="Multiply by a factor that each environment draws from [0, 1) at every reset."
+        True, description="Multiply epsilon by a factor that each environment draws from [0, 1) at every reset."
     )
     max_repeat: PositiveInt = Field(
-        1, description="Steps that a random action lasts at most; mostly few. Epsilon stays the share of random steps."
+        1, description="Most steps that a random action is held; usually few. Epsilon stays the share of random steps."
     )
 
 

@@ -103,7 +103,7 @@ class ResNet50Section(ResNetSection):
 
 
 class RandomizerSection(Section):
-    """What all randomizers share. A window is altered in one way over all its frames."""
+    """What all randomizers share. All frames of a window are altered in the same way."""
 
     share: float = Field(1.0, ge=0.0, le=1.0, description="Share of the windows that are altered in training.")
 

@@ -18,10 +18,12 @@ class VectorSection(Section):
 
     type: Literal["vector"] = "vector"
     normalize_inputs: bool = Field(True, description="Standardise by moving statistics.")
-    normalizer_rate: float = Field(1e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
+    normalizer_rate: float = Field(
+        1e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
+    )
     num_layers: NonNegativeInt = Field(0, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
-    d_output: PositiveInt = Field(64, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")
     activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
 
 
@@ -43,7 +45,7 @@ class ImageSection(Section):
     film: str | None = Field(
         None, description="Entry, such as a task or an instruction, that scales and shifts the core's feature maps."
     )
-    d_output: PositiveInt = Field(256, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(256, description="Width of the entry's encoding.")
 
 
 @MODALITIES.register_section("depth")
@@ -58,7 +60,7 @@ class DepthSection(Section):
     randomizers: list[Annotated[Section, Component(IMAGE_RANDOMIZERS)]] = Field(
         [], description="What disturbs the images in training, in this order."
     )
-    d_output: PositiveInt = Field(256, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(256, description="Width of the entry's encoding.")
 
 
 @MODALITIES.register_section("scan")
@@ -75,7 +77,7 @@ class ScanSection(Section):
     pooling: Literal["none", "mean", "max"] = Field(
         "none", description="Over the directions, after the convolutions; none keeps them apart."
     )
-    d_output: PositiveInt = Field(128, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(128, description="Width of the entry's encoding.")
     activation: ActivationName = Field("leaky_relu", description="Activation of the convolutions.")
 
     @model_validator(mode="after")
@@ -93,12 +95,12 @@ class TokensSection(Section):
 
     type: Literal["tokens"] = "tokens"
     vocabulary: PositiveInt | None = Field(
-        None, description="Tokens are 0 to this - 1, others are 'unknown'; null is what a MultiDiscrete entry says."
+        None, description="Tokens are 0 to this - 1, others are 'unknown'; null takes that of a MultiDiscrete entry."
     )
     pad_token: int | None = Field(None, description="Token to leave out, such as padding; null leaves out none.")
     d_embedding: PositiveInt = Field(32, description="Width of the embeddings.")
     d_hidden: PositiveInt = Field(64, description="Width of the GRU that reads them.")
-    d_output: PositiveInt = Field(64, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")
 
 
 @MODALITIES.register_section("text")
@@ -112,7 +114,7 @@ class TextSection(Section):
     )
     function: str = Field("ngrams", description="Function of any sentence, by its registered name.")
     d_vector: PositiveInt = Field(256, description="Width of the vectors.")
-    d_output: PositiveInt = Field(64, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")
 
 
 @MODALITIES.register_section("goal")
@@ -126,6 +128,6 @@ class GoalSection(Section):
     num_layers: NonNegativeInt = Field(1, description="Hidden layers of the network that embeds one goal.")
     d_hidden: PositiveInt = Field(128, description="Their width.")
     d_goal: PositiveInt = Field(32, description="Width of one embedded goal.")
-    d_output: PositiveInt = Field(64, description="Width of the entry's share.")
+    d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")
     normalize_inputs: bool = Field(True, description="Standardise by moving statistics that all goals share.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")

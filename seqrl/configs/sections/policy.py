@@ -13,7 +13,7 @@ from seqrl.core.registry import DISTRIBUTIONS
 
 
 class OptimizerSection(Section):
-    """How the weights move."""
+    """The optimiser: step sizes, their schedule, and gradient clipping."""
 
     method: Literal["adamw", "adam"] = Field(
         "adamw", description="adam adds weight_decay times the weights to the gradient; adamw keeps the two apart."
@@ -21,15 +21,15 @@ class OptimizerSection(Section):
     learning_rate: PositiveFloat = Field(1e-4, description="Step size after warm-up.")
     warmup_steps: NonNegativeInt = Field(500, description="Linear warm-up, in optimiser steps.")
     schedule: Literal["constant", "linear", "cosine", "multistep"] = Field(
-        "constant", description="Course of the learning rate after warm-up."
+        "constant", description="Schedule of the learning rate after warm-up."
     )
     decay_steps: PositiveInt | None = Field(
         None,
         description="Steps after warm-up in which linear and cosine reach final_factor; null takes all that "
-        "train.num_epochs leaves, so a run that is resumed for longer has another course.",
+        "train.num_epochs leaves, so a run that is resumed for longer has another schedule.",
     )
     final_factor: float = Field(
-        0.0, ge=0.0, le=1.0, description="Share of the learning rate at the end of linear and cosine."
+        0.0, ge=0.0, le=1.0, description="Share of the learning rate that is left at the end of linear and cosine."
     )
     milestones: list[PositiveInt] = Field(
         [], description="Optimiser steps, rising, at which multistep multiplies the learning rate by milestone_factor."
@@ -133,7 +133,7 @@ class TanhGaussianSection(Section):
 
 @DISTRIBUTIONS.register_section("gaussian")
 class GaussianSection(Section):
-    """Independent Gaussians, not squashed; what a sample has beyond [-1, 1] is clipped when it is executed."""
+    """Independent Gaussians, not squashed; samples are clipped to [-1, 1] when they are executed."""
 
     type: Literal["gaussian"] = "gaussian"
     is_bounded: bool = Field(
@@ -144,7 +144,7 @@ class GaussianSection(Section):
         "per_state", description="Learn the standard deviation of each state, or one for all of them."
     )
     init_std: PositiveFloat = Field(
-        0.5, description="Learned standard deviation where the network gives 0, as it nearly does at first."
+        0.5, description="Learned standard deviation where the network outputs 0, as it nearly does at first."
     )
     min_std: PositiveFloat = Field(0.01, description="Smallest learned standard deviation; std_activation adds to it.")
     std_activation: Literal["softplus", "exp"] = Field(
@@ -173,10 +173,10 @@ class DeterministicSection(Section):
     is_bounded: bool = Field(
         True, description="Keep the action in [-1, 1] by a tanh; false leaves it unbounded, for normalised actions."
     )
-    l2_weight: NonNegativeFloat = Field(1.0, description="Of half the squared error, summed over dimensions.")
-    l1_weight: NonNegativeFloat = Field(0.0, description="Of the absolute error, summed over dimensions.")
+    l2_weight: NonNegativeFloat = Field(1.0, description="Weight of half the squared error, summed over dimensions.")
+    l1_weight: NonNegativeFloat = Field(0.0, description="Weight of the absolute error, summed over dimensions.")
     cosine_weight: NonNegativeFloat = Field(
-        0.0, description="Of 1 minus the cosine of the angle between the two action vectors."
+        0.0, description="Weight of 1 minus the cosine of the angle between the two action vectors."
     )
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ class RenderingSection(Section):
     format: Literal["gif", "mp4"] = Field("gif", description="mp4 needs the extra seqrl[video].")
     fps: PositiveFloat = Field(15.0, le=50.0, description="Frames shown per second.")
     every_n_frames: PositiveInt = Field(1, description="Draw every n-th step, besides the last one of an episode.")
-    max_frames: PositiveInt = Field(400, description="A video ends after so many frames.")
+    max_frames: PositiveInt = Field(400, description="A video ends after this many frames.")
     keep: Literal["all", "best"] = Field(
         "all", description="Every video, or only that of the best evaluation so far (by success, else by return)."
     )

@@ -25,9 +25,7 @@ from seqrl.core.registry import EXPLORATIONS, LOGGERS, METRICS, RELABELERS, TIME
 class WandbSection(Section):
     """Weights & Biases; needs ``pip install "seqrl[wandb]"``."""
 
-    enabled: bool = Field(
-        False, description="Log to Weights & Biases too; a resumed run goes on in the same run there."
-    )
+    enabled: bool = Field(False, description="Log to Weights & Biases too; a resumed run continues the same run there.")
     project: str | None = Field(None, description="Project there; null takes the default of wandb.")
     entity: str | None = Field(None, description="User or team there; null takes the default of wandb.")
     mode: Literal["online", "offline"] = Field("online", description="Send at once, or keep it for 'wandb sync'.")
@@ -55,11 +53,11 @@ class SaveSection(Section):
 
     every_n_epochs: PositiveInt | None = Field(None, description="Keep one checkpoint per n epochs; null keeps none.")
     every_s: PositiveFloat | None = Field(
-        None, description="Keep one at the first end of an epoch that is so many seconds after the last kept so."
+        None, description="Keep one at the first end of an epoch this many seconds after the last one kept this way."
     )
-    epochs: list[PositiveInt] = Field([], description="Keep those after these epochs.")
+    epochs: list[PositiveInt] = Field([], description="Keep the checkpoints after these epochs.")
     last_every_n_epochs: PositiveInt = Field(
-        1, description="Epochs between two moves of 'last', from which a run resumes; the final epoch always has one."
+        1, description="Epochs between saves of 'last', from which a run resumes; the final epoch always saves it."
     )
     best: list[Literal["valid_loss", "return", "success", "value"]] = Field(
         ["success", "return", "valid_loss"],
@@ -73,7 +71,9 @@ class EvaluationSection(Section):
 
     enabled: bool = Field(True, description="Roll out where the environment can be made.")
     every_n_epochs: PositiveInt = Field(1, description="Epochs between evaluations; the last epoch always has one.")
-    first_epoch: NonNegativeInt = Field(0, description="No evaluation before so many epochs, but for the last one.")
+    first_epoch: NonNegativeInt = Field(
+        0, description="No evaluation before this many epochs, except after the last one."
+    )
     episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
     num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
     deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
@@ -83,13 +83,13 @@ class EvaluationSection(Section):
         "'auto' takes ONNX Runtime where it can; the run's config.json says which it is.",
     )
     max_steps_per_env: PositiveInt | None = Field(
-        None, description="Stop an evaluation after so many steps of each environment, with the episodes ended by then."
+        None, description="Stop an evaluation after this many steps of each environment; only finished episodes count."
     )
     max_steps: PositiveInt | None = Field(
-        None, description="Cut an episode after so many steps; needed only where the environment sets no limit."
+        None, description="Cut an episode after this many steps; needed only where the environment sets no limit."
     )
     terminate_on_success: bool = Field(
-        False, description="End an episode at its first success, where the environment goes on."
+        False, description="End an episode at its first success, even where the environment goes on."
     )
 
 
@@ -157,7 +157,7 @@ class EnvSection(Section):
         "auto", description="How the processes of 'async' begin; auto is forkserver, or spawn where there is none."
     )
     max_restarts: NonNegativeInt = Field(
-        10, description="Failures of environments that are borne, each by making it anew; then the run stops."
+        10, description="Failures of environments to recover from, each by making it again; one more stops the run."
     )
     timeout_s: PositiveFloat = Field(
         300.0, description="Longest time of one step of 'async', in seconds; 'sync' then says which environment hangs."
@@ -183,7 +183,7 @@ class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
     path: str | None = Field(
-        None, description="A seqrl store, or a file or folder of any format that is read (docs/data.md)."
+        None, description="A seqrl store, or a file or folder in any readable format (docs/data.md)."
     )
     format: str | None = Field(
         None, description="Name of the reader of the path, such as 'robomimic'; null takes the first that can read it."
@@ -191,7 +191,7 @@ class DataSection(SourceSection):
     name: str | None = Field(
         None,
         pattern=r"^[\w.+=-]+$",
-        description="Of the source in metrics and messages; null takes the file's or environment's.",
+        description="Name of the source in metrics and messages; null takes the file's or environment's.",
     )
     scripted: str | None = Field(None, description="Environment id whose scripted expert makes the data on first use.")
     episodes: PositiveInt = Field(500, description="Episodes to make (scripted only).")
@@ -272,7 +272,7 @@ class RaySection(Section):
     resources: dict[str, PositiveFloat] = Field({}, description="Further resources of an actor, by their names in Ray.")
     runtime_env: dict[str, Any] = Field({}, description="Packages, modules and variables of the actors: Ray's own.")
     batches_in_flight: PositiveInt = Field(
-        2, description="Batches of collect.steps_per_epoch steps that an actor may have begun or waiting to be taken."
+        2, description="Batches of collect.steps_per_epoch steps that an actor may have in progress or waiting."
     )
     max_restarts: NonNegativeInt = Field(
         100, description="Restarts of an actor that dies; after the last of them the others go on without it."
@@ -282,7 +282,7 @@ class RaySection(Section):
     @classmethod
     def _are_no_cores(cls, resources: dict[str, float]) -> dict[str, float]:
         if named := sorted(resources.keys() & {"CPU", "GPU", "memory", "object_store_memory"}):
-            raise ValueError(f"{named[0]} is none of these; cores are cpus_per_actor, and actors use no GPU")
+            raise ValueError(f"{named[0]} cannot be set here; cores are cpus_per_actor, and actors use no GPU")
         return resources
 
 
@@ -324,7 +324,7 @@ class TrainSection(Section):
     window_steps: PositiveInt = Field(128, description="Transitions per training window, and the memory's context.")
     window_padding: Literal["none", "left", "right", "both"] = Field(
         "none",
-        description="Ends of an episode that windows may overhang, so its first or last steps are seen as often.",
+        description="Ends of an episode that windows may extend past, so its first or last steps are seen as often.",
     )
     sample_by: str = Field(
         "trajectory",
@@ -352,9 +352,11 @@ class TrainSection(Section):
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")
     metrics: list[Annotated[Section, Component(METRICS)]] = Field(
-        [], description="Numbers of plug-ins about the held-out windows, with each validation."
+        [], description="Metrics of plug-ins on the held-out windows, at each validation."
     )
-    batch_size: PositiveInt = Field(24, description="Windows per gradient step; batch_size_is says of what.")
+    batch_size: PositiveInt = Field(
+        24, description="Windows per gradient step; batch_size_is says whether per process."
+    )
     batch_size_is: Literal["per_rank", "total"] = Field(
         "per_rank",
         description="Whether each process of torchrun draws batch_size windows, or all share one batch, as one process "
@@ -369,18 +371,20 @@ class TrainSection(Section):
     )
     start_epoch: NonNegativeInt = Field(0, description="First epoch that learns.")
     accumulate_batches: PositiveInt = Field(1, description="Batches whose gradients make one step.")
-    init_from: str | None = Field(None, description="Checkpoint whose weights the run begins with.")
+    init_from: str | None = Field(None, description="Checkpoint whose weights the run starts from.")
     allow_nonfinite: bool = Field(
         False, description="Load weights and optimiser states with NaN or inf too, when resuming and from init_from."
     )
-    seed: NonNegativeInt = Field(0, description="Feeds every generator of the run.")
+    seed: NonNegativeInt = Field(0, description="Seed of every random generator of the run.")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="Mixed precision of the forward pass.")
     compile: bool = Field(
         False, description="Compute the losses through torch.compile: minutes at first, worth it on a GPU."
     )
     device: str = Field("auto", description="'auto', 'cpu', 'cuda' or 'cuda:N'.")
     num_threads: PositiveInt | None = Field(None, description="CPU threads of torch; null leaves torch's choice.")
-    prefetch_batches: NonNegativeInt = Field(2, description="Batches made ahead on a thread; 0 makes them inline.")
+    prefetch_batches: NonNegativeInt = Field(
+        2, description="Batches prepared ahead on a thread; 0 prepares them inline."
+    )
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop", description="After a non-finite loss (whose update is always suppressed): stop, or go on."
     )
@@ -407,7 +411,7 @@ class ObservationSection(Section):
         0.0, ge=0.0, lt=1.0, description="Share of training windows in which the previous action and reward are hidden."
     )
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(
-        AutoTimestepEncoderSection(), description="From what is seen at one step to one vector."
+        AutoTimestepEncoderSection(), description="What turns the observation of one step into a vector."
     )
 
 

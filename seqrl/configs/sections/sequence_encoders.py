@@ -201,7 +201,7 @@ ATTENTION_NAMES = tuple(ATTENTION_LACKS)
 
 @ATTENTION_SCORES.register_section("alibi")
 class AlibiSection(Section):
-    """Linear penalty of the lag, with another slope per head (Press et al., 2022)."""
+    """Linear penalty of the lag, with a different slope per head (Press et al., 2022)."""
 
     type: Literal["alibi"] = "alibi"
     max_exponent: PositiveFloat = Field(8.0, description="The last head's slope is 2 to the minus this.")
@@ -209,7 +209,7 @@ class AlibiSection(Section):
 
 @SEQUENCE_ENCODERS.register_section("transformer")
 class TransformerSection(NormedSection):
-    """Causal pre-norm Transformer with the stabilisers that reinforcement learning wants."""
+    """Causal pre-norm Transformer with the stabilisers that reinforcement learning needs."""
 
     normed = ("d_model", "d_ff")
     type: Literal["transformer"] = "transformer"
@@ -235,12 +235,12 @@ class TransformerSection(NormedSection):
         examples=list(ATTENTION_NAMES),
     )
     num_sinks: NonNegativeInt = Field(
-        0, description="First inputs of the memory that are attended to besides the window, for ever."
+        0, description="First inputs of the memory that are always attended to, besides the window."
     )
     sink_bias: float = Field(0.0, description="Added to the scores of the sinks.")
     logit_clip: PositiveFloat | None = Field(None, description="Bound c of the scores: c tanh(score / c).")
     score: Annotated[Section | None, Component(ATTENTION_SCORES)] = Field(
-        None, description="Functions of one's own for scores and masks."
+        None, description="User-defined functions for scores and masks."
     )
     activation: ActivationName = Field("leaky_relu", description="Activation of the feed-forward blocks.")
     norm: NormName = Field("layer", description="Normalisation layers.")

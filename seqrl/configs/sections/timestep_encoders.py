@@ -28,7 +28,9 @@ class FlatSection(NormedSection):
     activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     norm: NormName = Field("layer", description="Normalisation of the embedding.")
     normalize_inputs: bool = Field(True, description="Standardise the inputs by moving statistics.")
-    normalizer_rate: float = Field(1e-4, gt=0.0, le=1.0, description="Step of these statistics, after the first ones.")
+    normalizer_rate: float = Field(
+        1e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
+    )
     obs_keys: list[str] | None = Field(
         None, description="Observation entries to read, of those in observation.keys; null reads all."
     )
@@ -66,8 +68,8 @@ class CNNTimestepEncoderSection(NormedSection):
     scale: Literal["pixels", "none"] = Field(
         "pixels", description="Scale uint8 (0 to 255) or floats in [0, 1] to [-1, 1], or read the numbers as they are."
     )
-    d_image: PositiveInt = Field(256, description="Width of the image's share.")
-    d_side: PositiveInt = Field(12, description="Width of the share of previous action and reward.")
+    d_image: PositiveInt = Field(256, description="Width of the image's encoding.")
+    d_side: PositiveInt = Field(12, description="Width of the encoding of previous action and reward.")
     d_output: PositiveInt = Field(256, description="Width of the embedding.")
     activation: ActivationName = Field("leaky_relu", description="Activation before the last layer.")
     norm: NormName = Field("layer", description="Normalisation of the embedding.")

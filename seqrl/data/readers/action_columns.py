@@ -48,7 +48,7 @@ class ActionColumns:
         rows = [part[:, None] if part.ndim == 1 else part for part in parts]
         if len({len(part) for part in rows}) > 1 or any(part.ndim != 2 or part.dtype.kind != "f" for part in rows):
             shapes = ", ".join(f"{key} {part.dtype} {part.shape}" for key, part in zip(self.keys, parts, strict=True))
-            raise DataError(f"action_keys: only vectors of floats of equal length can lie side by side: {shapes}")
+            raise DataError(f"action_keys: only vectors of floats of equal length can be joined: {shapes}")
         return np.concatenate(rows, axis=1)
 
     def space(self, space: spaces.Space[Any], columns: Mapping[str, np.ndarray]) -> spaces.Space[Any]:

@@ -99,11 +99,11 @@ def _read(file: Path) -> dict[str, np.ndarray]:
             arrays = {name: np.asarray(archive[name]) for name in archive.files}
     except (OSError, EOFError, KeyError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
             RuntimeError) as error:  # fmt: skip
-        raise DataError(f"{file}: not a readable trajectory of AMAGO ({error})") from error
+        raise DataError(f"{file}: not a readable AMAGO trajectory ({error})") from error
     if missing := sorted(_NEEDED - arrays.keys()):
         raise DataError(f"{file} lacks {', '.join(missing)}")
     if any(value.dtype.kind not in "biuf" or value.ndim < 2 for value in arrays.values()):
-        raise DataError(f"{file} holds an array that is no table of numbers")
+        raise DataError(f"{file} holds an array that is not a table of numbers")
     return arrays
 
 

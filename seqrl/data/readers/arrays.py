@@ -64,7 +64,7 @@ class _Array:
             raise DataError(f"{name} holds Python objects, which are pickled and can execute code: save numbers")
         if is_fortran and len(self.shape) > 1:
             raise DataError(
-                f"{name} is in Fortran's order, in which rows are not together: save np.ascontiguousarray of it"
+                f"{name} is in Fortran order, in which rows are not contiguous: save np.ascontiguousarray of it"
             )
         if self.dtype.kind not in "biuf":
             raise DataError(f"{name} is of dtype {self.dtype}, not numbers")
@@ -84,7 +84,7 @@ class _Array:
             raise DataError(f"{self._name} ends before its {self.shape[0]} rows do")
         self._left -= num
         if not self._left and self._stream.read(1):  # a member of a zip compares its checksum at its end
-            raise DataError(f"{self._name} goes on after its {self.shape[0]} rows")
+            raise DataError(f"{self._name} has data after its {self.shape[0]} rows")
         return np.frombuffer(b"".join(parts), self.dtype).reshape(shape)
 
     def all(self) -> np.ndarray:
@@ -154,7 +154,7 @@ def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
         there = ", ".join(sorted(_Source(path, stack).names))
     if not columns:
         raise DataError(
-            f"{path} has the arrays {there}; say in columns what they are, or bring a reader (--plugin); for instance "
+            f"{path} has the arrays {there}; say in columns what they are, or add a reader (--plugin); for instance "
             f"columns = {_EXAMPLE}"
         )
     unknown = [k for k in columns if k not in _PLAIN and not k.startswith(_BY_NAME)]
@@ -217,7 +217,7 @@ def _one_after_another(files: list[Path], columns: Mapping[str, str], truncates:
             ends = _ends(source, columns)
             arrays = {k: source.array(v) for k, v in columns.items() if k not in ("episode", "episode_ends")}
             if wrong := next((k for k, a in arrays.items() if a.shape[0] != ends[-1]), None):
-                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, and the episodes {ends[-1]}")
+                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, but the episodes {ends[-1]}")
         begin = 0
         for number, end in enumerate(ends):
             with _naming(path):
@@ -232,7 +232,7 @@ def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
     if "episode_ends" in columns:
         ends = source.array(columns["episode_ends"]).all().astype(np.int64).ravel()
         if not len(ends) or (np.diff(ends, prepend=0) <= 0).any():
-            raise DataError(f"{columns['episode_ends']} must be numbers of rows that rise, such as [10, 25, 31]")
+            raise DataError(f"{columns['episode_ends']} must be increasing row numbers, such as [10, 25, 31]")
         return ends
     num = source.array(columns["actions"]).shape[0]
     if "episode" in columns:
@@ -249,7 +249,7 @@ def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
 def _per_step(values: np.ndarray, name: str) -> np.ndarray:
     """Return ``(T,)`` of ``(T,)`` or ``(T, 1)``."""
     if values.shape not in ((len(values),), (len(values), 1)):
-        raise DataError(f"{name} has rows of shape {values.shape[1:]}, not a number for each step")
+        raise DataError(f"{name} has rows of shape {values.shape[1:]}, not one number per step")
     return values.reshape(-1)
 
 

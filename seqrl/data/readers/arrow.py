@@ -52,7 +52,7 @@ def numbers_of(column: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise DataError("a column has rows without a value")
     array: np.ndarray = values.to_numpy(zero_copy_only=False)
     if array.dtype.kind not in "biuf" or array.size != num * int(np.prod(shape)):
-        raise DataError(f"{num} rows of {column.type} are not {num} of shape {shape}")
+        raise DataError(f"{num} rows of {column.type} do not make {num} of shape {shape}")
     return array.reshape(num, *shape)
 
 
@@ -73,5 +73,5 @@ def images_of(rows: list[bytes], shape: tuple[int, ...], *, is_reduced: bool = F
         images = [image.convert("RGB").resize(size, Image.Resampling.BOX) for image in images]
     pictures = [np.asarray(image) for image in images]
     if wrong := next((p.shape for p in pictures if p.shape != shape and (*p.shape, 1) != tuple(shape)), None):
-        raise DataError(f"an image has shape {wrong}, and its space {shape}")
+        raise DataError(f"an image has shape {wrong}, but its space {shape}")
     return np.stack(pictures).reshape(len(rows), *shape)

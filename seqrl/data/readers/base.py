@@ -65,8 +65,8 @@ class ReaderRegistry(Registry[type[Reader]]):
         if not name.startswith("."):
             return super().register(name, section=section)
         warnings.warn(
-            f"READERS.register({name!r}): readers by suffix end with seqrl 0.3; register a seqrl.data.readers.Reader "
-            "under the name of its format",
+            f"READERS.register({name!r}): readers by suffix are removed in seqrl 0.3; register a "
+            "seqrl.data.readers.Reader under the name of its format",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -32,13 +32,12 @@ def choose_reader(path: Path, name: str | None = None) -> tuple[str, Reader]:
             break
     if not able:
         raise DataError(
-            f"dataset {str(path)!r} is neither a seqrl store nor of a format that can be read; tried: "
-            f"{', '.join([*plugins, *BUILTIN])}; --plugin (plugins) brings the reader of another, --format (format) "
-            "names one"
+            f"dataset {str(path)!r} is neither a seqrl store nor in a format that can be read; tried: "
+            f"{', '.join([*plugins, *BUILTIN])}; --plugin (plugins) adds a reader, --format (format) names one"
         )
     if len(able) > 1:
         others = ", ".join(name for name, _ in able[1:])
-        logger.info("%s is read as %s; as %s too, if --format (format) says so", path, able[0][0], others)
+        logger.info("%s is read as %s; --format (format) can choose %s instead", path, able[0][0], others)
     return able[0]
 
 

@@ -70,13 +70,13 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
 def _check(columns: dict[str, Any], path: Path) -> None:
     for name, column in columns.items():
         if not isinstance(column, h5py.Dataset) or column.dtype.kind not in "biuf" or not column.ndim:
-            raise DataError(f"{path}: {name} is no array of numbers")
+            raise DataError(f"{path}: {name} is not an array of numbers")
         check_size(column)
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1 or not lengths["actions"]:
         raise DataError(f"{path}: arrays of different or no length: {lengths}")
     if "next_observations" in columns and columns["next_observations"].shape != columns["observations"].shape:
-        raise DataError(f"{path}: next_observations have another shape than observations")
+        raise DataError(f"{path}: next_observations and observations differ in shape")
 
 
 def _flags(column: Any) -> np.ndarray:

@@ -88,7 +88,7 @@ class _Dataset:
             self.info: dict[str, Any] = json.loads((path / INFO).read_text(encoding="utf-8"))
             if str(self.info.get("codebase_version", "")).split(".")[0] not in ("v2", "v3"):
                 raise DataError(
-                    f"{path} is of LeRobot's version {self.info.get('codebase_version')!r}; v2 and v3 are read"
+                    f"{path} is in LeRobot format {self.info.get('codebase_version')!r}; only v2 and v3 can be read"
                 )
             self._size = options.get("image_size")
             names = options.get("columns") or self._default_columns()
@@ -97,7 +97,7 @@ class _Dataset:
             self.obs = {k.removeprefix("obs/"): self._feature(v) for k, v in names.items() if k.startswith("obs/")}
             self.action = self._feature(names["actions"])
             if self.action.kind != "number" or not self.obs:
-                raise DataError(f"{path}: needs actions that are numbers, and an observation; it has {names}")
+                raise DataError(f"{path}: needs numeric actions and an observation; it has {names}")
             others = {k: v for k, v in names.items() if not k.startswith("obs/") and k != "actions"}
             if unknown := sorted(others.keys() - {"rewards", "terminated"}):
                 raise DataError(f"{path}: columns may have obs/NAME, actions, rewards, terminated; got {unknown[0]!r}")
@@ -148,7 +148,7 @@ class _Dataset:
             rows = [(int(line["task_index"]), str(line["task"])) for line in lines]
         by_index = dict(rows)
         if len(by_index) > 1 and sorted(by_index) != list(range(len(by_index))):
-            raise DataError(f"{self.path}: the tasks are not numbered from 0 on")
+            raise DataError(f"{self.path}: the tasks are not numbered from 0")
         return [by_index[i] for i in range(len(by_index))] if len(by_index) > 1 else []
 
 
@@ -223,13 +223,13 @@ class _Reading:
                     break
                 number, table = found
                 if number in seen:
-                    raise DataError(f"{self._dataset.path}: the rows of episode {number} are not together")
+                    raise DataError(f"{self._dataset.path}: the rows of episode {number} are not contiguous")
                 seen.add(number)
                 trajectory = self._trajectory(number, table, dones_mean).check()
             yield f"episode_{number}", trajectory
         expected = int(self._dataset.info.get("total_episodes", len(seen)))
         if len(seen) != expected:
-            raise DataError(f"{self._dataset.path}: {len(seen)} episodes are there, and {INFO} says {expected}")
+            raise DataError(f"{self._dataset.path}: {len(seen)} episodes are there, but {INFO} says {expected}")
 
     def _episodes(self) -> Iterator[tuple[int, Any]]:
         """Yield (index, table) of each episode."""
@@ -305,7 +305,7 @@ class _Reading:
             names["episode_chunk"] = number // int(info.get("chunks_size", 1000))
         place = Path(str(info["video_path"]).format(**names))
         if place.is_absolute() or ".." in place.parts:
-            raise DataError(f"{place} is outside of {dataset.path}")
+            raise DataError(f"{place} is outside {dataset.path}")
         file = dataset.path / place
         times = begin + np.arange(table.num_rows) / float(info["fps"])
         if "timestamp" in table.column_names:

@@ -80,9 +80,9 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
                 names = sorted((f.name for f in folder.iterdir() if f.is_dir() and f.name.isdecimal()), key=int)
                 read = functools.partial(_arrow_episode, folder, format, space, info.action_space)
             else:
-                raise DataError(f"{path}: Minari's format {format!r} is not known, only hdf5, arrow and parquet")
+                raise DataError(f"{path}: Minari's format {format!r} is not known; only hdf5, arrow and parquet are")
             if not names:
-                raise DataError(f"{path} holds no episode")
+                raise DataError(f"{path} holds no episodes")
         yield info, _trajectories(names, read, info, path)
 
 
@@ -207,7 +207,7 @@ def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
     else:
         values = _array(item)
     if values.shape[1:] != space.shape:
-        raise DataError(f"{item.name} has rows of shape {values.shape[1:]}, and its space is {space}")
+        raise DataError(f"{item.name} has rows of shape {values.shape[1:]}, but its space is {space}")
     with suppress(TypeError):
         values = values.astype(space.dtype, casting="same_kind", copy=False)
     return values
@@ -216,7 +216,7 @@ def _values(space: spaces.Space[Any], item: Any, depth: int) -> Any:
 def _array(item: Any, kinds: str = "biuf") -> np.ndarray:
     """Return what a dataset holds, if it is of one of NumPy's ``kinds``, and the file is large enough for it."""
     if not isinstance(item, h5py.Dataset) or (item.size and item.dtype.kind not in kinds):
-        raise DataError(f"{item.name} is no dataset of {'numbers' if kinds == 'biuf' else 'text or images'}")
+        raise DataError(f"{item.name} is not a dataset of {'numbers' if kinds == 'biuf' else 'text or images'}")
     check_size(item)
     values: np.ndarray = item[()]
     return values

@@ -133,12 +133,12 @@ def _demo_names(file: h5py.File, path: Path) -> list[str]:
         )
     names = sorted(own_names(file["data"]), key=natural_order)
     if not names:
-        raise DataError(f"{path}: the group 'data' holds no episode")
+        raise DataError(f"{path}: the group 'data' holds no episodes")
     for name in names:
         missing = [k for k in ("obs", "actions") if not _has(file["data"][name], k)]
         if missing:
             has_states = "obs" in missing and _has(file["data"][name], "states")
-            hint = "; seqrl dataset-states-to-obs makes them of its states" if has_states else ""
+            hint = "; seqrl dataset-states-to-obs makes them from its states" if has_states else ""
             raise DataError(f"{path}: data/{name} lacks {', '.join(missing)}{hint}")
     return names
 
@@ -246,7 +246,7 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
     if len(dones) != steps:
         return dones, dones
     if dones[:-1].any():
-        logger.warning("%s: %s goes on after 'dones'; only its last step counts", path, demo.name)
+        logger.warning("%s: %s continues after 'dones'; only its last step counts", path, demo.name)
     terminated, truncated = np.zeros(steps, bool), np.zeros(steps, bool)
     terminated[-1:] = dones[-1:] if dones_mean == "terminated" else False
     truncated[-1:] = ~terminated[-1:]

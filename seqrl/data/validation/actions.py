@@ -44,7 +44,7 @@ class ActionCheck:
             return
         values = actions.reshape(len(actions), -1).astype(np.float64)
         if self._space is None and isinstance(space, spaces.Box) and not space.is_bounded():
-            found.warning("action range", "actions leave [-1, 1] and the file names no action space", episode.name)
+            found.warning("action range", "actions are outside [-1, 1]; the file names no action space", episode.name)
         self._is_box = isinstance(space, spaces.Box)
         slack = _TOLERANCE * np.where(np.isfinite(high - low), np.maximum(high - low, 1.0), 1.0)
         outside = ((values < low - slack) | (values > high + slack)).any(1)
@@ -129,7 +129,7 @@ def _check_mask(episode: RawEpisode, space: spaces.Space[Any], found: Findings) 
         found.problem("action mask", "the mask does not fit the actions", f"{episode.name} ({error})")
         return
     for what, where in (
-        ("an action is illegal by its mask", (taken & ~legal).any(-1)),
+        ("an action is forbidden by its mask", (taken & ~legal).any(-1)),
         ("no action is legal", codec.stuck(legal)),
     ):
         if where.any():

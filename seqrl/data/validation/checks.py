@@ -60,7 +60,7 @@ class LayoutCheck:
         there = [*episode.arrays, *episode.faults]
         problems = [] if "actions" in there else ["has no actions"]
         if episode.steps == 0:
-            problems.append("has no step")
+            problems.append("has no steps")
         return problems + ([] if any(key.split("/")[0] == "obs" for key in there) else ["has no obs"])
 
     def _rows(self, episode: RawEpisode, key: str, array: np.ndarray) -> list[str]:
@@ -69,7 +69,7 @@ class LayoutCheck:
         extra = 1 if key.startswith("goal/") or key == "action_mask" else 0
         if len(array) == episode.steps + extra:
             return []
-        return [f"{key} has not one row per {'input' if extra else 'action'}"]
+        return [f"{key} does not have one row per {'input' if extra else 'action'}"]
 
     def _note(self, episode: RawEpisode, key: str, array: np.ndarray) -> None:
         self._forms[key][_describe(array) if key.startswith(_SAME_IN_ALL) else "there"].append(episode.name)
@@ -99,9 +99,9 @@ class LayoutCheck:
             if name in there or name in self._forms["it"].get("unreadable", ()):
                 continue
             if key.startswith(("obs/", "goal/")) or key == "action_mask":
-                found.problem("mixed", f"{key} is absent, which others have", name)
+                found.problem("mixed", f"{key} is missing, but other episodes have it", name)
             elif key.startswith("next_obs/") or key in ("rewards", "dones"):
-                found.warning("mixed", f"{key} is absent, which others have", name)
+                found.warning("mixed", f"{key} is missing, but other episodes have it", name)
 
     def _compare_space(self, found: Findings) -> None:
         if self._space is None or not self._names:
@@ -159,7 +159,7 @@ class EndCheck:
         steps = len(episode.arrays["actions"])
         self._lengths[steps] += 1
         if steps == 1:
-            found.warning("short", "has one step only", episode.name)
+            found.warning("short", "has only one step", episode.name)
         dones = episode.arrays.get("dones", np.zeros(steps)).astype(bool)
         truncated = episode.arrays.get("truncated")
         self._num_terminated += bool(dones[-1])
@@ -170,9 +170,9 @@ class EndCheck:
         after = episode.arrays.get("rewards", np.zeros(steps))[ends[0] + 1 :]
         place = f"{episode.name} step {ends[0]}, then {len(after)} steps with a reward of {after.sum():.4g}"
         if truncated is None:
-            found.warning("after the end", "goes on after 'dones', of which only the last step is read", place)
+            found.warning("after the end", "continues after 'dones', of which only the last step is read", place)
         else:
-            found.problem("after the end", "goes on after its end", place)
+            found.problem("after the end", "continues after its end", place)
 
     def finish(self, found: Findings) -> None:
         """Tell whether a time limit seems to be read as the end of the task."""
@@ -233,7 +233,7 @@ class ImageCheck:
                 text = f"obs/{name} is {dtype} with whole numbers up to {high:g}: pixels belong in uint8"
                 found.warning("image", text)
             if dtype == np.uint8 and high <= 1:
-                text = f"obs/{name} is uint8 and holds nothing above {high:g}: floats of [0, 1] that were cut?"
+                text = f"obs/{name} is uint8 and holds nothing above {high:g}: floats in [0, 1] that were truncated?"
                 found.warning("image", text)
 
 
@@ -241,9 +241,9 @@ def check_filters(raw: RawDataset, found: Findings) -> None:
     """Compare the filters with the episodes, and those for training with those for validation."""
     for key, names in raw.filters.items():
         for name in sorted(set(names) - set(raw.names)):
-            found.problem("filter", f"filter {key!r} names episodes that are not there", name)
+            found.problem("filter", f"filter {key!r} names episodes that do not exist", name)
         if not set(names) & set(raw.names):
-            found.warning("filter", f"filter {key!r} selects no episode")
+            found.warning("filter", f"filter {key!r} selects no episodes")
         if key.endswith("train"):
             other = key[: -len("train")] + "valid"
             for name in sorted(set(names) & set(raw.filters.get(other, ()))):

@@ -146,7 +146,7 @@ def _of_file(file: h5py.File) -> RawDataset:
         return raw
     raw.names = sorted(_listed(data, raw.faults), key=natural_order)
     if not (raw.names or raw.faults):
-        raw.faults.append("the group 'data' holds no episode")
+        raw.faults.append("the group 'data' holds no episodes")
     raw.action_space = _space(data, "action_space", raw.faults)
     raw.observation_space = _space(data, "observation_space", raw.faults)
     _check_environment(data, raw.faults)

@@ -41,7 +41,7 @@ def minari_folder(target: Path) -> tuple[Path, str]:
     is_path = target.is_absolute() or given.startswith(".")
     name = "/".join(target.resolve().parts[-2:]) if is_path else given
     if not _ID.fullmatch(name) or "/" not in name:
-        raise DataError(f"{given!r} is no id of Minari: give one such as robot/lift-v0, or a path that ends in one")
+        raise DataError(f"{given!r} is not a Minari id: give one such as robot/lift-v0, or a path that ends in one")
     root = expanded(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets")
     return (target if is_path else root / name), name
 
@@ -148,7 +148,7 @@ def _described(space: spaces.Space[Any]) -> dict[str, Any]:
         return {**found, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
     if isinstance(space, spaces.MultiBinary):
         return {"type": "MultiBinary", "n": list(space.shape) if len(space.shape) > 1 else int(space.shape[0])}
-    raise DataError(f"a space of type {type(space).__name__} has no place in Minari")
+    raise DataError(f"a space of type {type(space).__name__} cannot be stored in Minari")
 
 
 def _spec(info: StoreInfo) -> str | None:

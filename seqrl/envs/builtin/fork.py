@@ -41,7 +41,7 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
         if pays not in ("both", "right", "left"):
             raise ValueError(f"pays must be 'both', 'right' or 'left', got {pays!r}")
         if max_steps < 7:
-            raise ValueError(f"max_steps must be >= 7, which the demonstrator takes, got {max_steps}")
+            raise ValueError(f"max_steps must be >= 7, the steps that the demonstrator takes, got {max_steps}")
         self.observation_space = spaces.Box(-ARENA_Y, ARENA_Y + STEP_LENGTH, (2,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.render_mode = render_mode

@@ -40,7 +40,7 @@ class PointRecall(gym.Env[np.ndarray, np.ndarray]):
         if delay_steps < 0:
             raise ValueError(f"delay_steps must be >= 0, got {delay_steps}")
         if move_steps < least:
-            raise ValueError(f"move_steps must be >= {least}, which the shortest way takes, got {move_steps}")
+            raise ValueError(f"move_steps must be >= {least}, the steps of the shortest way, got {move_steps}")
         self.observation_space = spaces.Box(-ARENA, ARENA, (5,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.render_mode = render_mode

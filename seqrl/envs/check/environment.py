@@ -77,7 +77,7 @@ def inspect_environment(make: MakeEnv, *, num_steps: int = 1000, seed: int = 0) 
         try:
             _check(env, make, report, found, num_steps, seed)
         except Exception as error:  # from a value that cannot even be looked at
-            found.add(Fault("stopped", f"The check could not go on: {described(error)}. What is below is not all."))
+            found.add(Fault("stopped", f"The check could not go on: {described(error)}. The list below is incomplete."))
         _close(env, found)
         _check_pickling(make, found)
     report.findings = [Finding(fault.level, fault.text) for fault in found.in_order()]
@@ -108,9 +108,9 @@ def _made(make: MakeEnv, found: Findings) -> gym.Env[Any, Any] | None:
         env = make()
         if isinstance(env, gym.Env):
             return env
-        text = f"Making the environment gave a {type(env).__name__}, but expected is a gymnasium.Env. Derive from it."
+        text = f"Making the environment gave a {type(env).__name__}, not a gymnasium.Env. Derive from that class."
     except Exception as error:
-        text = f"The environment cannot be made: it raised {described(error)}. Mend its __init__."
+        text = f"The environment cannot be made: it raised {described(error)}. Fix its __init__."
     found.add(Fault("make", text))
     return None
 
@@ -120,7 +120,7 @@ def _space(env: gym.Env[Any, Any], name: str, found: Findings) -> spaces.Space[A
         space = getattr(env, name, None)
         if isinstance(space, spaces.Space):
             return space
-        text = f"The environment's {name} is {short(space)}, but expected is a gymnasium space."
+        text = f"The environment's {name} is {short(space)}, not a gymnasium space."
     except Exception as error:
         text = f"Reading {name} raised {described(error)}."
     found.add(Fault(name, f"{text} Set `self.{name}` in __init__."))
@@ -162,14 +162,12 @@ def _compare_copies(
     try:
         envs += [make(), make()]
         if envs[0].unwrapped is envs[1].unwrapped:
-            text = (
-                "Made twice, the environment is the same object, but each row needs its own. Make a new one each time."
-            )
+            text = "Making the environment twice gave one object, but each row needs its own. Make a new one each time."
             found.add(Fault("copies", text))
             return
         different = next(_differences(envs, codec, space, num, seed), None)
     except Exception as error:
-        text = f"A further copy raised {described(error)}, where the first one worked. Let copies share nothing."
+        text = f"A further copy raised {described(error)}, where the first one worked. Copies must not share anything."
         found.add(Fault("copies", text))
         return
     finally:
@@ -218,9 +216,7 @@ def _note_missing(env: gym.Env[Any, Any], play: RandomPlay, found: Findings) -> 
         )
         found.add(Fault("endless", text, "note"))
     if not play.has_success:
-        text = (
-            "Success was never reported, so that only returns are. If there is such a thing, put `success` into info."
-        )
+        text = "Success was never reported, so only returns will be. If the task can succeed, put `success` into info."
         found.add(Fault("success", text, "note"))
 
 
@@ -250,4 +246,4 @@ def _close(env: gym.Env[Any, Any], found: Findings) -> None:
     try:
         env.close()
     except Exception as error:
-        found.add(Fault("close", f"Closing the environment raised {described(error)}. Let close work at any time."))
+        found.add(Fault("close", f"Closing the environment raised {described(error)}. Make close work at any time."))

@@ -116,9 +116,7 @@ class RandomPlay:
             self.found.add(fault, place)
         ended = has_ended(answer)
         if not isinstance(info, dict):
-            wrong = Fault(
-                "info", f"info is a {type(info).__name__}, but expected is a dict. Return one, such as `{{}}`."
-            )
+            wrong = Fault("info", f"info is a {type(info).__name__}, but has to be a dict. Return one, such as `{{}}`.")
             self.found.add(wrong, place)
             info = {}
         self.has_success |= any(key in info for key in SUCCESS_KEYS)

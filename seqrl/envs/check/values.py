@@ -67,14 +67,14 @@ def answer_fault(method: str, answer: Any) -> Fault | None:
             given = f"2 values of which the second is a {type(answer[1]).__name__}"
         return Fault(
             "answer",
-            f"reset returned {given}, but expected is the pair (obs, info) with info a dict. Write `return obs, {{}}`.",
+            f"reset returned {given}, but has to return (obs, info), with info a dict. Write `return obs, {{}}`.",
         )
     if isinstance(answer, tuple) and len(answer) == 5:
         return None
     old = isinstance(answer, tuple) and len(answer) == 4
     return Fault(
         "answer",
-        f"step returned {given}{' as in the old gym interface' if old else ''}, but expected are 5: "
+        f"step returned {given}{' as in the old gym interface' if old else ''}, but has to return 5: "
         "(obs, reward, terminated, truncated, info). "
         + ("Split `done`: " if old else "Return all five: ")
         + "terminated is an end by the task's own rules, truncated an end by a time limit.",
@@ -96,7 +96,7 @@ def reward_fault(reward: Any) -> Fault | None:
     array = as_array(reward)
     if array.ndim or array.dtype.kind not in "biuf":
         what = f"a {type(reward).__name__}" + (f" of shape {array.shape}" if array.ndim else "")
-        return Fault("reward", f"the reward is {what}, but expected is one number. Return `float(reward)`.")
+        return Fault("reward", f"the reward is {what}, but has to be one number. Return `float(reward)`.")
     if not np.isfinite(array):
         return Fault(
             "reward finite",
@@ -113,7 +113,7 @@ def end_faults(terminated: Any, truncated: Any) -> Iterator[Fault]:
         if array.ndim or array.dtype != bool:
             yield Fault(
                 name,
-                f"{name} is {short(value)} of type {type(value).__name__}, but expected is a bool. "
+                f"{name} is {short(value)} of type {type(value).__name__}, but has to be a bool. "
                 f"Return `bool({name})`.",
             )
 
@@ -128,7 +128,7 @@ def mask_fault(codec: ActionCodec, mask: Any) -> Fault | None:
         return Fault(
             "mask stuck",
             f"the {MASK_KEY} leaves no legal action: {short(legal.astype(int).tolist())}, but "
-            "until the episode ends an action has to be legal. Allow one, or end the "
+            "some action has to be legal until the episode ends. Allow one, or end the "
             "episode there.",
         )
     return None

@@ -102,7 +102,7 @@ def _owner(env_id: str) -> tuple[str, Suite] | None:
     longest = max(map(len, owners.values()))
     name, *others = (name for name, prefix in owners.items() if len(prefix) == longest)
     if others:
-        raise EnvError(f"environment {env_id!r} is one of the suite {name}, and of {', '.join(others)} as well")
+        raise EnvError(f"environment {env_id!r} belongs to the suite {name}, and to {', '.join(others)} as well")
     return name, SUITES.get(name)
 
 
@@ -120,12 +120,12 @@ def _imported(env_id: str, name: str, suite: Suite, target: Callable[..., Any] |
     except ModuleNotFoundError as error:
         advice = f": {suite.install}" if suite.install else ""
         raise EnvError(
-            f"environment {env_id!r} is one of the package {name}, and {error.name} is not installed{advice}"
+            f"environment {env_id!r} belongs to the package {name}, but {error.name} is not installed{advice}"
         ) from error
     except (
         Exception
     ) as error:  # what a package does while it is imported is its own affair, such as looking for a display
         raise EnvError(
-            f"environment {env_id!r} is one of the package {name}, whose import failed: {type(error).__name__}: {error}"
+            f"environment {env_id!r} is of the package {name}, whose import failed: {type(error).__name__}: {error}"
         ) from error
     return make

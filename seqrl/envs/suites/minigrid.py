@@ -51,7 +51,7 @@ class CategoricalView(gym.ObservationWrapper[dict[str, np.ndarray], Any, dict[st
         super().__init__(env)
         given = env.observation_space
         if not isinstance(given, spaces.Dict) or "image" not in given.spaces or len(given["image"].shape or ()) != 3:
-            raise EnvError(f"{env} does not observe a grid of categories, but {given}")
+            raise EnvError(f"{env} does not observe a grid of categories but {given}")
         if mission not in ("tokens", "none"):
             raise EnvError(f"mission must be 'tokens' or 'none', got {mission!r}")
         height, width, _ = given["image"].shape or ()

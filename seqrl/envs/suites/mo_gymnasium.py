@@ -56,7 +56,7 @@ def make(env_id: str, *, weights: Sequence[float] | None = None, **options: Any)
     if weights is None or len(weights) != num:
         env.close()
         raise EnvError(
-            f"environment {env_id!r} rewards by {num} numbers: give as many weights for their sum, for instance "
+            f"environment {env_id!r} gives {num} rewards per step: give as many weights to sum them, for instance "
             f"env.kwargs.weights={[round(1 / num, 2)] * num}" + ("" if weights is None else f", not {list(weights)}")
         )
     return WeightedSum(env, weights)

@@ -75,7 +75,7 @@ class UNet1d(Denoiser):
         halvings = 2 ** (len(widths) - 1)
         if chunk_steps % halvings:
             raise ConfigError(
-                f"denoiser 'unet1d' with {len(widths)} widths halves a chunk {len(widths) - 1} times, and chunk_steps "
+                f"denoiser 'unet1d' with {len(widths)} widths halves a chunk {len(widths) - 1} times, but chunk_steps "
                 f"{chunk_steps} is not a multiple of {halvings}; take another number, or denoiser 'transformer'"
             )
         if odd := [width for width in widths if width % num_groups]:

@@ -96,7 +96,7 @@ def _chosen_image(obs: Mapping[str, ObsSpec], image_key: str | None) -> str:
     check_names(f"{SECTION_KEY}.image_key", [image_key], obs)
     if image_key not in images:
         raise ConfigError(
-            f"{SECTION_KEY}.image_key: {image_key!r} is no image (three axes, or two of uint8) but "
+            f"{SECTION_KEY}.image_key: {image_key!r} is not an image (three axes, or two of uint8) but "
             f"{described({image_key: obs[image_key]})}; "
             + (f"images: {', '.join(images)}" if images else "there is no image: use timestep_encoder.type 'mlp'")
         )

@@ -45,7 +45,7 @@ class ImageModality(Modality):
     ) -> None:
         super().__init__(name, spec)
         if not is_image(spec):
-            raise self.problem("type", "is no image, which has three axes, or two of uint8; use 'vector'")
+            raise self.problem("type", "is not an image, which has three axes, or two of uint8; use 'vector'")
         self.d_output, self.film = d_output, film
         self.reader = ImageReader(
             spec,
@@ -100,7 +100,7 @@ class DepthModality(Modality):
         if len(shape) == 3 and 1 in (shape[0], shape[-1]):
             shape = shape[1:] if shape[0] == 1 else shape[:-1]
         if spec.nvec is not None or len(shape) != 2:
-            raise self.problem("type", "is no depth image, which has the shape (H, W), (H, W, 1) or (1, H, W)")
+            raise self.problem("type", "is not a depth image, which has the shape (H, W), (H, W, 1) or (1, H, W)")
         self.max_depth, self.size, self.d_output = max_depth, shape, d_output
         self.reader = ImageReader(
             ObsSpec((1, *shape), "float32"),

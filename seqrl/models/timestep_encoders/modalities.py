@@ -145,7 +145,7 @@ class ScanModality(Modality):
     ) -> None:
         super().__init__(name, spec)
         if spec.nvec is not None or len(spec.shape) not in (1, 2):
-            raise self.problem("type", "is no scan, which has the shape (N,) or (C, N); use 'vector' or 'image'")
+            raise self.problem("type", "is not a scan, which has the shape (N,) or (C, N); use 'vector' or 'image'")
         self.max_range, self.pooling, self.d_output = max_range, pooling, d_output
         width, length = (1, *spec.shape)[-2:]
         if length < (shortest := _shortest(kernels, strides)):
@@ -221,7 +221,7 @@ class TokensModality(Modality):
     ) -> None:
         super().__init__(name, spec)
         if spec.nvec is None and "int" not in spec.dtype:
-            raise self.problem("type", "holds no integers, so no tokens; use 'vector'")
+            raise self.problem("type", "holds no integers, so it has no tokens; use 'vector'")
         largest = max(spec.nvec) if spec.nvec is not None else None
         vocabulary = largest if vocabulary is None else vocabulary
         if vocabulary is None:
@@ -281,7 +281,7 @@ class GoalModality(Modality):
     ) -> None:
         super().__init__(name, spec)
         if spec.nvec is not None:
-            raise self.problem("type", "holds categories, so no goals of numbers; use 'vector' or 'tokens'")
+            raise self.problem("type", "holds categories, not goals of numbers; use 'vector' or 'tokens'")
         count = num_goals or (spec.shape[0] if len(spec.shape) > 1 else 1)
         width = math.prod(spec.shape)
         if width == 0 or width % count:

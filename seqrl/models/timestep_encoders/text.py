@@ -76,7 +76,7 @@ class TextModality(Modality):
     ) -> None:
         super().__init__(name, spec)
         if tuple(spec.shape) != (TEXT_BYTES,) or spec.dtype != "uint8":
-            raise self.problem("type", f"is no text, which has the shape ({TEXT_BYTES},) and is of uint8")
+            raise self.problem("type", f"is not text, which has the shape ({TEXT_BYTES},) and is of uint8")
         if bool(texts) != (vectors is not None):
             raise self.problem("vectors", "needs both 'texts' and 'vectors' for a table, or neither for a function")
         self.d_output = d_output

@@ -397,7 +397,7 @@ def test_an_altered_card_is_an_error(path, key):
     card = json.loads((path / "card.json").read_text())
     card[key] = "bd" if key == "algo_name" else {"id": "y"}
     (path / "card.json").write_text(json.dumps(card))
-    with pytest.raises(CheckpointError, match=r"card\.json: it was altered.*take out its entry 'checksum'"):
+    with pytest.raises(CheckpointError, match=r"card\.json: it was changed.*remove its entry 'checksum'"):
         read_checkpoint(path)
 
 

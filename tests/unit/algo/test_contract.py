@@ -228,7 +228,7 @@ def test_ensembled_actions_are_the_weighted_mean_of_all_chunks(decay):
 def test_ensembling_needs_chunks_that_are_asked_for_at_every_step():
     with pytest.raises(ConfigError, match="set chunk_steps above 1 and execute_steps 1"):
         small_config("bc", chunk_steps=4, ensemble_decay=0.1)
-    with pytest.raises(ConfigError, match="averages actions, which only continuous actions allow"):
+    with pytest.raises(ConfigError, match="averages actions, so it needs continuous ones"):
         small_algo("bc", chunk_steps=4, execute_steps=1, ensemble_decay=0.1)
     assert issubclass(BC, ChunkPolicy)
     config = small_config("bc", chunk_steps=4, execute_steps=1, ensemble_decay=0.1)

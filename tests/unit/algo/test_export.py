@@ -261,7 +261,7 @@ def test_a_file_that_is_no_policy(tmp_path):
     with pytest.raises(CheckpointError, match="does not exist; write it with: seqrl export"):
         policy_from_onnx(tmp_path / "none.onnx")
     (tmp_path / "bad.onnx").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="no ONNX file that can be run"):
+    with pytest.raises(CheckpointError, match="not an ONNX file that can be run"):
         policy_from_onnx(tmp_path / "bad.onnx")
 
 

@@ -82,10 +82,10 @@ def test_critics_of_all_actions_need_one_discrete_factor():
     [
         ({"actor": {"network": "shiftet"}}, r"algo\.actor\.network: unknown actor 'shiftet'; did you mean 'shifted'"),
         ({"critic": {"network": "double"}}, r"algo\.critic\.network: unknown critic 'double'; did you mean 'doubled'"),
-        ({"critic": {"kwargs": {"depth": 3}}}, r"algo\.critic: StateActionCritics does not take .*'depth'"),
-        ({"actor": {"kwargs": {"depth": 3}}}, r"algo\.actor: Actor does not take .*'depth'"),
-        ({"actor": {"kwargs": {"obs": {}}}}, r"algo\.actor\.kwargs: obs cannot be among them"),
-        ({"actor": {"kwargs": {"key": 3}}}, r"algo\.actor: Actor does not take .*'key'"),
+        ({"critic": {"kwargs": {"depth": 3}}}, r"algo\.critic: StateActionCritics does not accept .*'depth'"),
+        ({"actor": {"kwargs": {"depth": 3}}}, r"algo\.actor: Actor does not accept .*'depth'"),
+        ({"actor": {"kwargs": {"obs": {}}}}, r"algo\.actor\.kwargs: obs cannot be set there"),
+        ({"actor": {"kwargs": {"key": 3}}}, r"algo\.actor: Actor does not accept .*'key'"),
         ({"critic": {"kwargs": {"d_out": 2, "num_active": 1}}}, r"algo\.critic\.kwargs: d_out, num_active cannot be"),
     ],
 )

@@ -170,7 +170,7 @@ def test_values_of_observations_are_those_of_a_batch(name, space):
     values = algo.get_state_action_value(so_far, given.actions[:, :4])
     assert values.shape == (len(given.actions), 4)
     torch.testing.assert_close(values[:, :1], algo.get_state_action_value(batch)[:, :1])
-    with pytest.raises(DataError, match="needs the actions"):
+    with pytest.raises(DataError, match="needs actions"):
         algo.get_state_action_value(now)
     with pytest.raises(DataError, match="observations have nothing; the policy reads"):
         algo.get_state_value({})

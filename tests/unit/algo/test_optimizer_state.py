@@ -26,8 +26,8 @@ def replaced(state, name, tensor, new_name=None):
         (lambda s: replaced(s, "0.exp_avg", s["0.exp_avg"], "999.exp_avg"), "has no '999.exp_avg'"),
         (lambda s: replaced(s, "0.exp_avg", s["0.exp_avg"], "nodot"), "has no 'nodot'"),
         (lambda s: replaced(s, "0.exp_avg", s["0.exp_avg"][:1]), "'0.exp_avg' should be floats of shape"),
-        (lambda s: replaced(s, "0.exp_avg", s["0.exp_avg"].long()), "and is torch.int64"),
-        (lambda s: replaced(s, "0.step", torch.ones(3)), r"'0.step' should be floats of shape \(\), and is .*\(3,\)"),
+        (lambda s: replaced(s, "0.exp_avg", s["0.exp_avg"].long()), "but is torch.int64"),
+        (lambda s: replaced(s, "0.step", torch.ones(3)), r"'0.step' should be floats of shape \(\), but is .*\(3,\)"),
         (lambda s: replaced(s, "clipper.mean_squares", torch.tensor(1.0)), "clipper's 'mean_squares' should be"),
     ],
 )

@@ -192,7 +192,7 @@ def test_nothing_in_use_is_lost_without_a_word(key, value, told):
 
 @pytest.mark.parametrize(
     ("values", "problem"),
-    [({"algo_name": "bc"}, "no run file of robomimic"), (changed(algo_name="mine"), "'mine' has no counterpart")],
+    [({"algo_name": "bc"}, "not a robomimic run file"), (changed(algo_name="mine"), "'mine' has no counterpart")],
 )
 def test_other_files_are_refused(values, problem):
     with pytest.raises(ConfigError, match=problem):
@@ -211,7 +211,7 @@ def test_training_with_their_file_says_so_in_one_line(tmp_path, monkeypatch, cap
     Path("their.json").write_text(json.dumps(GIVEN))
     assert train.main(["--config", "their.json"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("their.json: a run file of robomimic; translate it: seqrl convert-config their.json mine.json")
+    assert line.endswith("their.json: a robomimic run file; translate it: seqrl convert-config their.json mine.json")
 
 
 def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
@@ -221,7 +221,7 @@ def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
     Path("their.json").write_text(json.dumps(given))
     assert convert_config.main(["their.json", "mine.json"]) == 0
     told = capsys.readouterr().err
-    assert re.search(r"mine\.json: \d\d keys have a place, \d\d are of parts that are off", told)
+    assert re.search(r"mine\.json: \d\d keys translated, \d\d belong to parts that are off", told)
     assert "left out" in told
     assert convert_config.main(["their.json", "mine.json"]) == 2
     assert "--overwrite" in capsys.readouterr().err

@@ -76,7 +76,7 @@ class Leaky(BC):
 
 
 def test_padding_that_leaks():
-    fails(Leaky, "padding_has_no_influence", "padding leaks: after 3 steps '.+' is another one")
+    fails(Leaky, "padding_has_no_influence", "padding leaks: after 3 steps '.+' is different where only padding")
 
 
 class ToldReturns(BC):
@@ -128,7 +128,7 @@ class Forgetful(BC):
 
 
 def test_a_resumed_run_that_is_another():
-    fails(Forgetful, "resumed_equals_uninterrupted", "a resumed run goes on differently in '")
+    fails(Forgetful, "resumed_equals_uninterrupted", "a resumed run continues differently in '")
 
 
 def test_a_seed_that_is_not_everything():
@@ -320,7 +320,7 @@ class TinyLawlessTargets(TinyAgent):
 def test_one_of_several_losses_that_ignores_the_mask():
     passes(TinyAgent, "illegal_actions_learn_nothing")
     fails(TinyLawlessImitation, "illegal_actions_learn_nothing", "learns about illegal actions")
-    match = "loss/critic depends on weights that only speak for an action that is illegal everywhere"
+    match = "loss/critic depends on weights that affect only an action that is illegal everywhere"
     fails(TinyLawlessTargets, "illegal_actions_learn_nothing", match)
 
 

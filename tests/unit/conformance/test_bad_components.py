@@ -80,7 +80,7 @@ def obs_width():
             "mixes rows or positions: other outputs change with one observation",
         ),
         ("no_reward", "rows_and_positions_do_not_mix", "does not read the prev_reward"),
-        ("mixes", "alone_as_within_a_sequence", "input 0 by itself is encoded otherwise than within a sequence"),
+        ("mixes", "alone_as_within_a_sequence", "input 0 by itself is encoded differently than within a sequence"),
         ("writes", "forward_writes_nothing", "forward or stats write count"),
         ("padding", "statistics_are_of_real_inputs", "stats sum change with inputs that the mask leaves out"),
         ("still", "statistics_are_of_real_inputs", "stats are given but update moves nothing"),
@@ -131,7 +131,7 @@ def test_distributions():
     assert case.actions == "discrete"
     checks = distributions.CHECKS
     fails(checks, "gradients_reach_every_parameter", case, "no gradient of log_prob reaches parameter [0, 1, 2, 3, 4]")
-    fails(checks, "imitation_learns_through_it", case, "does not learn a batch by heart")
+    fails(checks, "imitation_learns_through_it", case, "does not overfit a batch")
 
 
 class Coin(gym.Env):
@@ -161,8 +161,8 @@ class Coin(gym.Env):
 @pytest.mark.parametrize(
     ("fault", "check", "message"),
     [
-        ("unseeded", "one_seed_gives_one_course", "two courses with the same seed and the same actions differ"),
-        ("same", "one_seed_gives_one_course", "two seeds give the same course of events"),
+        ("unseeded", "one_seed_gives_one_course", "two rollouts with the same seed and the same actions differ"),
+        ("same", "one_seed_gives_one_course", "two seeds give the same rollout"),
         ("outside", "plays_without_problems", "3"),
         ("outside", "is_clean_for_gymnasium", "gymnasium's check_env: "),
     ],

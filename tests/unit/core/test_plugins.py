@@ -114,9 +114,9 @@ def test_installed_plugins_load_first(tmp_path, loads, monkeypatch):
         (".", "'.' is a folder; name a .py file in it"),
         ("folder", "'folder' is neither a .py file nor an importable module"),
         ("./folder", "'./folder' is a folder"),
-        ("a b", "'a b' is no module"),
-        ("a\0b", "is no module"),
-        ("..x", "is no module"),
+        ("a b", "'a b' is not a module"),
+        ("a\0b", "is not a module"),
+        ("..x", "is not a module"),
         ("x" * 300 + ".py", "does not exist"),
     ],
 )

@@ -128,8 +128,8 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
         ({"obs/state": "states", "action": "acts"}, "unknown key 'action'; known: actions"),
         ({"actions": "acts"}, "columns needs actions, and an obs/NAME"),
         ({"obs/state": "states", "actions": "acts"}, "columns needs one of episode, episode_ends"),
-        ({"obs/state": "states", "actions": "acts", "episode_ends": "acts"}, "must be numbers of rows that rise"),
-        ({"obs/state": "ends", "actions": "acts", "episode": "ids"}, "ends has 3 rows, and the episodes 13"),
+        ({"obs/state": "states", "actions": "acts", "episode_ends": "acts"}, "must be increasing row numbers"),
+        ({"obs/state": "ends", "actions": "acts", "episode": "ids"}, "ends has 3 rows, but the episodes 13"),
         (
             {"obs/state": "states", "next_obs/other": "states", "actions": "acts", "episode": "ids"},
             "next_obs is of other, and obs of state",
@@ -151,7 +151,7 @@ def test_arrays_that_cannot_be_read_in_pieces(tmp_path, bad):
         "number": np.float64(3),
     }[bad]
     np.savez(tmp_path / "x.npz", **arrays)
-    message = {"objects": "pickled and can execute code", "fortran": "Fortran's order", "number": "a single number"}[
+    message = {"objects": "pickled and can execute code", "fortran": "in Fortran order", "number": "a single number"}[
         bad
     ]
     with pytest.raises(DataError, match=message):

@@ -148,7 +148,7 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     with pytest.raises(DataError, match="is not a store, so it is not replaced"):
         convert(tmp_path / "a", tmp_path / "folder", overwrite=True)
     for target in (tmp_path / "a", tmp_path):
-        with pytest.raises(DataError, match="is or holds what is to be converted"):
+        with pytest.raises(DataError, match="is, or contains, the data to convert"):
             convert(tmp_path / "a", target, overwrite=True)
     convert(tmp_path / "a", tmp_path / "b.hdf5", overwrite=True)
     convert(tmp_path / "b.hdf5", tmp_path / "c")
@@ -156,7 +156,7 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     assert_same(Store(tmp_path / "a"), Store(tmp_path / "c"))
     with pytest.raises(DataError, match="a is a store, which knows its time limits"):
         convert(tmp_path / "a", tmp_path / "d.hdf5", options={"dones_mean": "truncated"})
-    with pytest.raises(DataError, match="is a robomimic file already"):
+    with pytest.raises(DataError, match="is already a robomimic file"):
         convert(tmp_path / "b.hdf5", tmp_path / "d.hdf5")
     assert (tmp_path / "folder" / "x").read_text() == "precious"
 

@@ -54,7 +54,7 @@ def test_a_limit_of_open_files_is_enough_or_is_named(tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
-        assert "this process may have 64 files open at once, and has; raise it (here up to 'ulimit -n 64')" in line
+        assert "this process has reached its limit of 64 open files; raise it (here up to 'ulimit -n 64')" in line
         assert "shorter" not in line
 
 

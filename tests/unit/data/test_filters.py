@@ -78,7 +78,7 @@ def test_a_key_is_split_into_keys_of_its_name(dataset):
     assert sorted(new["train_train"] + new["train_valid"]) == ["demo_0", "demo_2"]
     with pytest.raises(DataError, match=r"no filter key 'trian'; did you mean 'train'\?; it has: train, valid"):
         split_train_val(dataset, 0.5, seed=0, key="trian", names=("train", "valid"))
-    with pytest.raises(DataError, match="a split needs two episodes, and there is 1"):
+    with pytest.raises(DataError, match="a split needs at least two episodes, but there is 1"):
         split_train_val(dataset, 0.5, seed=0, key="valid", names=("train", "valid"))
 
 
@@ -88,7 +88,7 @@ def test_subsets_of_one_seed_are_nested(dataset):
     assert set(subsets[0]) < set(subsets[1]) < set(subsets[2])
     assert subsets[1] != random_subset(dataset, 5, seed=6, key=None)["5_demos"]
     assert random_subset(dataset, 1, seed=0, key="valid") == {"valid_1_demos": ["demo_1"]}
-    with pytest.raises(DataError, match="13 episodes are wanted, and there are 12"):
+    with pytest.raises(DataError, match="13 episodes were asked for, but there are 12"):
         random_subset(dataset, 13, seed=0, key=None)
     for n, names in zip((2, 5), subsets, strict=False):
         write_filters(dataset, {f"{n}_demos": names})
@@ -123,7 +123,7 @@ def test_a_file_that_changes_meanwhile_is_not_replaced(tmp_path, monkeypatch):
         os.utime(source, ns=(0, 0))
 
     monkeypatch.setattr(shutil, "copy", copy_slowly)
-    with pytest.raises(DataError, match="was changed meanwhile"):
+    with pytest.raises(DataError, match="was changed in the meantime"):
         write_filters(path, {"new": ["demo_0"]})
     assert read_filters(path)[1] == INFO.filters
 
@@ -138,7 +138,7 @@ def test_a_link_stays_a_link(tmp_path):
 
 
 def test_what_cannot_hold_a_filter_is_refused(tmp_path, dataset, monkeypatch):
-    with pytest.raises(DataError, match=r"a filter's name may have letters.*'a/b'"):
+    with pytest.raises(DataError, match=r"a filter's name may contain letters.*'a/b'"):
         write_filters(dataset, {"a/b": ["demo_0"]})
     (tmp_path / "bad.hdf5").write_bytes(b"hello")
     with pytest.raises(DataError, match=r"bad\.hdf5: not a readable robomimic HDF5 file"):

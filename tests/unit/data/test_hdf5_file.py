@@ -58,7 +58,7 @@ def test_one_flipped_bit_cannot_make_libhdf5_loop_or_crash(path, capfd, monkeypa
     data[at] ^= bit
     path.write_bytes(data)
     assert main([str(path)]) > 0
-    assert "libhdf5 crashes in it, or does not get on for 1 s" in "".join(capfd.readouterr())
+    assert "libhdf5 crashes on it, or makes no progress for 1 s" in "".join(capfd.readouterr())
     monkeypatch.setattr(hdf5_file, "_KNOWN", {})
     path.write_bytes(good)
     assert list(open_store(str(path)).names) == ["demo_0"]  # a new helper looks
@@ -90,14 +90,14 @@ def test_a_name_that_is_no_text_is_an_error(path, where):
         else:
             h5py.h5g.create(file[where].id, b"\xff\xfe")
     place = "/data" if where == "attribute" else f"/{where}"
-    with pytest.raises(DataError, match=rf"d\.hdf5: the name b'\\xff\\xfe' in {place} is no text"):
+    with pytest.raises(DataError, match=rf"d\.hdf5: the name b'\\xff\\xfe' in {place} is not text"):
         open_store(str(path))
 
 
 def test_a_helper_that_cannot_start_is_an_error(path, monkeypatch):
     hdf5_file._stop_helper()
     monkeypatch.setattr("sys.executable", "/bin/true")
-    with pytest.raises(DataError, match=r"d\.hdf5: the process that looks at it first \(/bin/true\) does not start"):
+    with pytest.raises(DataError, match=r"d\.hdf5: the process that checks it first \(/bin/true\) does not start"):
         foreign_file(path)
 
 
@@ -120,7 +120,7 @@ def test_what_a_site_prints_is_no_verdict(path, monkeypatch, tmp_path):
     hdf5_file._stop_helper()
     with h5py.File(path, "r+") as file:
         file.create_group(b"\xff\xfe")
-    with pytest.raises(DataError, match="is no text"):
+    with pytest.raises(DataError, match="is not text"):
         foreign_file(path)
 
 

@@ -197,13 +197,13 @@ def test_what_is_wrong_is_told(tmp_path):
         with pytest.raises(DataError, match=match):
             open_store(str(path), options)
 
-    wrong("'v1.6'; v2 and v3 are read", lambda p: change_info(p, codebase_version="v1.6"))
-    wrong("3 episodes are there, and meta/info.json says 4", lambda p: change_info(p, total_episodes=4))
+    wrong("'v1.6'; only v2 and v3 can be read", lambda p: change_info(p, codebase_version="v1.6"))
+    wrong("3 episodes are there, but meta/info.json says 4", lambda p: change_info(p, total_episodes=4))
     wrong("no feature 'observation.stat'; did you mean", columns={"obs/x": "observation.stat", "actions": "action"})
     wrong("columns may have", columns={"obs/x": "observation.state", "actions": "action", "gaol": "action"})
     wrong("give its name in columns", columns={"obs/x": "observation.state"})
     wrong("has no frame at", lambda p: change_info(p, fps=10) or shorten(p))
-    wrong("outside of", lambda p: change_info(p, video_path="../../{video_key}.mp4"))
+    wrong("is outside", lambda p: change_info(p, video_path="../../{video_key}.mp4"))
 
 
 def shorten(path):

@@ -187,7 +187,7 @@ def test_pickles_of_amago_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"\.traj are pickles, which can execute code"):
         open_store(str(tmp_path), format="amago")
     save_amago(tmp_path / "objects", actions=np.array([[{}]] * 5, dtype=object))
-    with pytest.raises(DataError, match="not a readable trajectory of AMAGO"):
+    with pytest.raises(DataError, match="not a readable AMAGO trajectory"):
         open_store(str(tmp_path / "objects"))
 
 
@@ -195,9 +195,9 @@ def test_pickles_of_amago_are_refused(tmp_path):
     ("data", "message"),
     [
         ({"rewards": np.zeros(29)}, r"d\.hdf5: arrays of different or no length"),
-        ({"next_observations": np.zeros((30, 4))}, "next_observations have another shape"),
+        ({"next_observations": np.zeros((30, 4))}, "next_observations and observations differ in shape"),
         ({"actions": np.full((30, 2), np.nan)}, r"actions has a non-finite value"),
-        ({"terminals": np.array([b"no"] * 30)}, "terminals is no array of numbers"),
+        ({"terminals": np.array([b"no"] * 30)}, "terminals is not an array of numbers"),
     ],
 )
 def test_what_is_wrong_with_d4rl_is_told(tmp_path, data, message):
@@ -369,7 +369,7 @@ def test_discrete_entries_goals_and_masks_reach_minari(tmp_path):
 @pytest.mark.parametrize("target", ["lift", "lift-v0", "/tmp/x/lift", "a b/lift-v0"])
 def test_ids_that_minari_does_not_take(target, tmp_path, capsys):
     assert convert_dataset.main([str(WRITTEN / "cart-v0"), target, "--to", "minari"]) == 2
-    assert "is no id of Minari" in capsys.readouterr().err
+    assert "is not a Minari id" in capsys.readouterr().err
 
 
 def test_a_dataset_of_minari_is_not_written_over_its_source(tmp_path):
@@ -386,7 +386,7 @@ def test_images_that_would_start_a_program_are_refused():
         images_of([b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"], (9, 9, 3))
     data = io.BytesIO()
     Image.fromarray(np.zeros((4, 8, 3), np.uint8)).save(data, "PNG")
-    with pytest.raises(DataError, match=r"shape \(4, 8, 3\), and its space \(3, 4, 8\)"):
+    with pytest.raises(DataError, match=r"shape \(4, 8, 3\), but its space \(3, 4, 8\)"):
         images_of([data.getvalue()], (3, 4, 8))
 
 

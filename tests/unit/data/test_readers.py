@@ -91,7 +91,7 @@ def test_plugins_come_before_builtin_readers_and_all_in_the_order_of_names(tmp_p
     assert choose_reader(path)[0] == "zebra"
     add_reader("ant", Path.is_file)
     assert choose_reader(path)[0] == "ant"
-    assert messages[-1] == f"{path} is read as ant; as zebra, robomimic too, if --format (format) says so"
+    assert messages[-1] == f"{path} is read as ant; --format (format) can choose zebra, robomimic instead"
 
 
 def test_a_format_that_is_named_is_taken(tmp_path, messages):
@@ -227,7 +227,7 @@ def register_by_suffix():
 
 
 def test_a_reader_by_suffix_works_with_a_warning(tmp_path):
-    with pytest.warns(DeprecationWarning, match=r"READERS.register\('\.csv'\).* end with seqrl 0\.3") as caught:
+    with pytest.warns(DeprecationWarning, match=r"READERS.register\('\.csv'\).* are removed in seqrl 0\.3") as caught:
         function = register_by_suffix()
     assert caught[0].filename == __file__
     (tmp_path / "a.csv").write_text("6")

@@ -475,9 +475,9 @@ def test_an_integer_goal_that_cannot_hold_what_was_achieved():
 
 def test_the_wrong_kind_of_material_is_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(NotImplementedError, match="Hindsight relabels no windows"):
+    with pytest.raises(NotImplementedError, match="Hindsight does not relabel windows"):
         relabeler("hindsight", threshold=0.0).relabel_window({}, rng)
-    with pytest.raises(NotImplementedError, match="ScaleRewards relabels no trajectories"):
+    with pytest.raises(NotImplementedError, match="ScaleRewards does not relabel trajectories"):
         relabeler("scale_rewards").relabel_trajectory(line(0, 1), rng)
     needs = {name: RELABELERS.get(name).needs for name in RELABELERS.names()}
     assert needs == {"scale_rewards": "window", "hindsight": "trajectory", "hindsight_sequence": "trajectory"}

@@ -220,7 +220,7 @@ def test_data_of_other_spaces_and_a_deleted_folder_are_refused(tmp_path):
     with StoreWriter(tmp_path, INFO, "fifo") as writer:
         writer.append(walk(4, 1.0))
         shutil.rmtree(tmp_path / "fifo")
-        with pytest.raises(DataError, match="was deleted while it was written"):
+        with pytest.raises(DataError, match="was deleted while it was being written"):
             writer.append(walk(4, 1.0))
 
 

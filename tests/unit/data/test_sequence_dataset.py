@@ -350,7 +350,7 @@ def test_train_key_alone_holds_out_a_share_of_it(twenty):
 def test_unknown_or_empty_filter_key_is_a_data_error(twenty):
     with pytest.raises(DataError, match="no filter key 'trian'; it has: none, train, valid"):
         split_by_episode(twenty, 0.1, seed=0, train_key="trian")
-    with pytest.raises(DataError, match="'none' selects no episode"):
+    with pytest.raises(DataError, match="'none' selects no episodes"):
         split_by_episode(twenty, 0.1, seed=0, valid_key="none")
 
 

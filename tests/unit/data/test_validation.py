@@ -131,12 +131,12 @@ PROBLEMS = {
         "mixed", "obs/x is float64 [3], elsewhere float32 [3]", "demo_0"),
     "too short": (
         lambda f: replace(f, "data/demo_1/rewards", np.zeros(2)),
-        "layout", "rewards has not one row per action", "demo_1"),
+        "layout", "rewards does not have one row per action", "demo_1"),
     "columns as rewards": (every("rewards", np.zeros((STEPS, 1))), "layout", "rewards has rows of shape [1]", "demo_0"),
     "no step": (every("actions", np.zeros((0, 2))), "layout", "has no step", "demo_0"),
     "steps after the end": (
         lambda f: (replace(f, "data/demo_2/dones", [0, 1, 0, 0]), every("truncated", np.zeros(STEPS))(f)),
-        "after the end", "goes on after its end", "demo_2 step 1, then 2 steps with a reward of"),
+        "after the end", "continues after its end", "demo_2 step 1, then 2 steps with a reward of"),
     "outside the space": (
         with_space(BOX, lambda i: rng(i).uniform(-2, 2 + (i == 4), (STEPS, 2)) + 5 * (i == 4)),
         "action outside", "an action is outside Box(-2.0, 2.0, (2,), float32)", "demo_4 step 0: ["),
@@ -148,10 +148,10 @@ PROBLEMS = {
         "action outside", "an action is outside Discrete(3)", "demo_2 step 2: 0.5"),
     "another action space": (with_space(spaces.Box(-1, 1, (3,)), lambda i: rng(i).uniform(-1, 1, (STEPS, 2))),
         "action space", "actions are [2], not of Box(-1.0, 1.0, (3,), float32)", "demo_0"),
-    "illegal by the mask": (masked, "action mask", "an action is illegal by its mask", "demo_4 step 2"),
+    "illegal by the mask": (masked, "action mask", "an action is forbidden by its mask", "demo_4 step 2"),
     "filter of unknown episodes": (
         lambda f: f.create_dataset("mask/train", data=[b"demo_1", b"demo_9"]),
-        "filter", "filter 'train' names episodes that are not there", "demo_9"),
+        "filter", "filter 'train' names episodes that do not exist", "demo_9"),
     "observation space": (
         lambda f: f["data"].attrs.__setitem__("observation_space", json.dumps(space_to_json(spaces.Dict({"y": BOX})))),
         "space", "obs/x is [3] in the data and absent in the observation space", None),
@@ -159,13 +159,14 @@ PROBLEMS = {
 
 WARNINGS = {
     "beyond one": (
-        put("data/demo_4/actions", (0, 0), 7.0), "action range", "actions leave [-1, 1] and the file", "demo_4"),
+        put("data/demo_4/actions", (0, 0), 7.0), "action range", "actions are outside [-1, 1]", "demo_4"),
     "no next_obs": (every("next_obs", None), "next_obs", "no episode has next_obs", None),
-    "next_obs in some": (lambda f: replace(f, "data/demo_1/next_obs", None), "mixed", "next_obs/x is absent", "demo_1"),
+    "next_obs in some": (
+        lambda f: replace(f, "data/demo_1/next_obs", None), "mixed", "next_obs/x is missing", "demo_1"),
     "no dones": (every("dones", None), "missing", "no episode has dones: ends are read as time limits", None),
-    "one step": (cut_to_one_step, "short", "has one step only", "demo_3"),
+    "one step": (cut_to_one_step, "short", "has only one step", "demo_3"),
     "success that goes on": (
-        put("data/demo_2/dones", 1, 1), "after the end", "goes on after 'dones'", "demo_2 step 1, then 2 steps"),
+        put("data/demo_2/dones", 1, 1), "after the end", "continues after 'dones'", "demo_2 step 1, then 2 steps"),
     "time limit": (
         every("dones", np.arange(STEPS) == STEPS - 1), "time limit",
         f"all 6 episodes are terminated after exactly {STEPS} steps; if that is a time limit, set 'dones_mean'", None),
@@ -182,7 +183,7 @@ WARNINGS = {
         images(np.float32, 0, 256), "image", "obs/camera is float32 with whole numbers up to 255", None),
     "cut floats": (images(np.uint8, 0, 2), "image", "obs/camera is uint8 and holds nothing above 1", None),
     "empty filter": (
-        lambda f: f.create_dataset("mask/none", data=np.zeros(0)), "filter", "filter 'none' selects no episode", None),
+        lambda f: f.create_dataset("mask/none", data=np.zeros(0)), "filter", "filter 'none' selects no episodes", None),
     "leak": (
         lambda f: [f.create_dataset(f"mask/{k}", data=[b"demo_1"]) for k in ("20_train", "20_valid")],
         "filter", "filters '20_train' and '20_valid' share episodes", "demo_1"),

@@ -115,7 +115,7 @@ def test_a_mask_that_stops_coming_is_refused(mode):
 
     env = BatchedEnv(SyncVectorEnv([lambda: Forgetful("info")], autoreset_mode=mode))
     step = env.reset()
-    with pytest.raises(EnvError, match=r"was there, and is missing in row 0"):
+    with pytest.raises(EnvError, match=r"was there, but is missing in row 0"):
         env.step(legal_actions(np.random.default_rng(0), step.action_mask))
 
 
@@ -159,8 +159,8 @@ def trajectory(actions, mask):
 @pytest.mark.parametrize(
     ("actions", "mask", "message"),
     [
-        ([0, 1], [[1, 0], [1, 0], [1, 1]], "action at step 1 is illegal by its action_mask"),
-        ([0, 1], [[1, 1], [1, 1], [0, 0]], "no legal action at input 2, not terminal"),
+        ([0, 1], [[1, 0], [1, 0], [1, 1]], "action at step 1 is forbidden by its action_mask"),
+        ([0, 1], [[1, 1], [1, 1], [0, 0]], "allows no action at input 2, not terminal"),
         ([0, 1], [[1, 1, 1]] * 3, "needs 2 flags"),
     ],
 )

@@ -75,7 +75,7 @@ def test_atari_repeats_actions_and_tells_those_of_the_game():
 
 def test_rewards_of_several_parts_are_weighed():
     pytest.importorskip("mo_gymnasium")
-    with pytest.raises(EnvError, match=r"rewards by 3 numbers: give as many weights .*\[0\.33, 0\.33, 0\.33\]$"):
+    with pytest.raises(EnvError, match=r"gives 3 rewards per step: give as many weights .*\[0\.33, 0\.33, 0\.33\]$"):
         make_env("mo-mountaincar-v0")
     with pytest.raises(EnvError, match=r", not \[1\.0\]$"):
         make_env("mo-mountaincar-v0", {"weights": [1.0]})

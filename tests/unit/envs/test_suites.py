@@ -93,10 +93,10 @@ def test_a_missing_package_of_a_plugin_is_named(suites):
     suites.register("far")(Suite(("Far-",), "no_such_package.envs:make", "pip install far"))
     suites.register("near")(Suite(("Near-",), "no_such_package.envs:make"))
     with pytest.raises(
-        EnvError, match=r"'Far-A-v0' is one of .* far, and no_such_package is not installed: pip install"
+        EnvError, match=r"'Far-A-v0' belongs to .* far, but no_such_package is not installed: pip install"
     ):
         make_env("Far-A-v0")
-    with pytest.raises(EnvError, match=r"is one of the package near, and no_such_package is not installed$"):
+    with pytest.raises(EnvError, match=r"belongs to the package near, but no_such_package is not installed$"):
         make_env("Near-A-v0")
 
 
@@ -109,7 +109,7 @@ def test_the_longest_beginning_decides(suites):
     assert make_env("Big-One-v0") == "a"
     assert make_env("Big-Small-One-v0") == "b"
     suites.register("c")(Suite(("Big-",), maker("c")))
-    with pytest.raises(EnvError, match="'Big-One-v0' is one of the suite a, and of c as well"):
+    with pytest.raises(EnvError, match="'Big-One-v0' belongs to the suite a, and to c as well"):
         make_env("Big-One-v0")
 
 

@@ -160,7 +160,7 @@ OTHER = ObsSpec((5, 5, 3), "uint8")
         (
             {"rgb": RGB, "state": STATE},
             {"image_key": "state"},
-            r"image_key: 'state' is no image .* state \(float32 \[3\]\); images: rgb",
+            r"image_key: 'state' is not an image .* state \(float32 \[3\]\); images: rgb",
         ),
         ({"state": STATE}, {"image_key": "state"}, r"there is no image: use timestep_encoder.type 'mlp'"),
         (

@@ -183,18 +183,18 @@ def test_goals_share_their_statistics():
 @pytest.mark.parametrize(
     ("cls", "spec", "options", "expected"),
     [
-        (ImageModality, ObsSpec((4,)), {}, r"type: e \(float32 \[4\]\) is no image, which has three axes"),
+        (ImageModality, ObsSpec((4,)), {}, r"type: e \(float32 \[4\]\) is not an image, which has three axes"),
         (ImageModality, ObsSpec((8, 8, 8), "uint8"), {}, r"channels: 'auto' cannot tell"),
         (ImageModality, ObsSpec((8, 8, 3), "uint8"), {}, r"core: .*at least 36 x 36, got 8 x 8"),
-        (DepthModality, ObsSpec((4, 4, 3)), {"max_depth": 1.0}, r"type: e \(float32 \[4, 4, 3\]\) is no depth image"),
-        (DepthModality, ObsSpec((4,)), {"max_depth": 1.0}, "is no depth image"),
-        (ScanModality, ObsSpec((2, 3, 4)), {}, r"type: .* is no scan, which has the shape \(N,\) or \(C, N\)"),
-        (ScanModality, ObsSpec((9,), "int64", (2,) * 9), {}, "is no scan"),
+        (DepthModality, ObsSpec((4, 4, 3)), {"max_depth": 1.0}, r"e \(float32 \[4, 4, 3\]\) is not a depth image"),
+        (DepthModality, ObsSpec((4,)), {"max_depth": 1.0}, "is not a depth image"),
+        (ScanModality, ObsSpec((2, 3, 4)), {}, r"type: .* is not a scan, which has the shape \(N,\) or \(C, N\)"),
+        (ScanModality, ObsSpec((9,), "int64", (2,) * 9), {}, "is not a scan"),
         (TokensModality, ObsSpec((4,)), {}, r"type: e \(float32 \[4\]\) holds no integers"),
         (TokensModality, ObsSpec((4,), "uint8"), {}, r"vocabulary: e \(uint8 \[4\]\) does not say how many tokens"),
         (TokensModality, ObsSpec((2,), "int64", (3, 9)), {"vocabulary": 5}, "has 9 categories, but vocabulary is 5"),
         (GoalModality, ObsSpec((7,)), {"num_goals": 2}, r"num_goals: .* holds 7 numbers, which are not 2 goals"),
-        (GoalModality, ObsSpec((2,), "int64", (3, 3)), {}, "holds categories, so no goals"),
+        (GoalModality, ObsSpec((2,), "int64", (3, 3)), {}, "holds categories, not goals"),
     ],
 )
 def test_mistakes(cls, spec, options, expected):

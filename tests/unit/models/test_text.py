@@ -26,7 +26,7 @@ def test_text_survives_as_bytes():
     np.testing.assert_array_equal(encode_text("ab")[:3], [97, 98, 0])
     with pytest.raises(DataError, match="300 bytes, more than 256: 'xxx"):
         encode_text("x" * 300)
-    with pytest.raises(DataError, match="text is expected, got 3"):
+    with pytest.raises(DataError, match="expected text, got 3"):
         encode_text(["a", 3])
 
 
@@ -60,7 +60,7 @@ def test_a_table_gives_each_sentence_its_row(table):
 def test_a_table_that_does_not_fit(table, change, expected):
     with pytest.raises(ConfigError, match=rf"modalities.say.*{expected}"):
         TextModality("say", SPEC, **{**table[0], **change})
-    with pytest.raises(ConfigError, match=r"modalities.say.type: .*is no text"):
+    with pytest.raises(ConfigError, match=r"modalities.say.type: .*is not text"):
         TextModality("say", ObsSpec((20,), "uint8"))
 
 

@@ -198,7 +198,7 @@ def test_charts_are_in_order_and_several_tasks_have_one():
         ">gradient norm",
         ">exploration",
     ]
-    places = [html.index(title) for title in [*titles, ">environment steps per second<", ">shares of the time<"]]
+    places = [html.index(title) for title in [*titles, ">environment steps per second<", ">shares of time<"]]
     assert places == sorted(places)
     assert [f"_$\\frac_{i}$<" in html for i in range(10)] == [True] * 8 + [False] * 2
     assert ">training, with exploration<" in html

@@ -37,7 +37,7 @@ def test_another_batch_in_between_is_refused(policy):
     obs = rows(np.random.default_rng(0))
     _, state = policy.predict(obs)
     policy.predict(obs)
-    with pytest.raises(DataError, match="not the one of its last call"):
+    with pytest.raises(DataError, match="was given an outdated state"):
         policy.predict(obs, state)
 
 
@@ -56,7 +56,7 @@ def test_an_episode_in_between_is_noticed(policy):
     _, state = policy.predict(obs)
     policy.start_episode()
     policy(obs, batched_ob=True)
-    with pytest.raises(DataError, match="not the one of its last call"):
+    with pytest.raises(DataError, match="was given an outdated state"):
         policy.predict(obs, state)
 
 

@@ -33,7 +33,7 @@ def test_each_return_is_asked_for(tmp_path):
 
 
 def test_others_cannot_be_asked():
-    with pytest.raises(ConfigError, match="bc is not asked for a return"):
+    with pytest.raises(ConfigError, match="bc is not conditioned on a return"):
         sweep_target_return(player_of(AlgoCase("bc", "gru", "box").build()), [1.0])
     with pytest.raises(ConfigError, match="'much' is not a number"):
         sweep_target_return(player_of(CASE.build()), ["much"])

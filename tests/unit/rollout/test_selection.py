@@ -178,7 +178,7 @@ def test_attached_rows_come_with_every_window(tmp_path):
             whole = trajectories[int(number[b, 0])]
             seen = torch.from_numpy(whole.obs["obs"])[offset[b]]
             assert torch.equal(batch.inputs.obs["obs"][b], seen)
-    with pytest.raises(DataError, match=r"needs \d+ rows of data that nothing changes"):
+    with pytest.raises(DataError, match=r"needs \d+ rows for data that is fixed"):
         dataset.attach("place", [rows[1:]])
 
 

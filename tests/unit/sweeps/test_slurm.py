@@ -113,23 +113,23 @@ def test_the_array_runs_and_only_what_is_left_is_handed_in_again(cluster, stand_
     mine = stand_in(**values)
     Path("broken").touch()
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 0
-    assert "0 finished, 0 in the queue, 2 handed in as 100 (scancel 100 takes them back)" in capsys.readouterr().out
+    assert "0 finished, 0 in the queue, 2 submitted as 100 (scancel 100 cancels them)" in capsys.readouterr().out
     assert json.loads(mine.read("slurm/jobs.json")) == {
         "learning_rate=0.01_seed0": "100_0",
         "learning_rate=0.001_fail=broken_seed0": "100_1",
     }
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 0
-    assert "0 finished, 2 in the queue, 0 handed in" in capsys.readouterr().out
+    assert "0 finished, 2 in the queue, 0 submitted" in capsys.readouterr().out
     until_empty(cluster)
     assert mine.epochs == {"learning_rate=0.01_seed0": [1, 2, 3]}, (cluster / "said_100_0").read_text()
     Path("broken").unlink()
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 0
-    assert "1 finished, 0 in the queue, 1 handed in as 101" in capsys.readouterr().out
+    assert "1 finished, 0 in the queue, 1 submitted as 101" in capsys.readouterr().out
     assert "--array" not in (cluster / "job_101").read_text()
     until_empty(cluster)
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 0
     out = capsys.readouterr().out
-    assert "2 finished, 0 in the queue, 0 handed in" in out
+    assert "2 finished, 0 in the queue, 0 submitted" in out
     assert "best: learning_rate=0.01" in out
     assert (mine.path / "best.json").is_file()
 

@@ -128,7 +128,7 @@ def test_a_silent_actor_is_named_and_so_is_its_return(monkeypatch, caplog):
     made._tell_of_silent_ones()
     made._tell_of_silent_ones()
     made.collect()
-    assert caplog.text.count("actor 0 has brought nothing for 1000 s") == 1
+    assert caplog.text.count("actor 0 has delivered nothing for 1000 s") == 1
     assert caplog.text.count("actor 0 is back") == 1
 
 

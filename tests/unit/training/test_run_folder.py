@@ -333,7 +333,7 @@ def test_a_damaged_config_of_the_run_is_an_error(path, content):
 
 @pytest.mark.parametrize(("name", "size"), [("n" * 250, 250), ("é" * 125, 250)])
 def test_a_name_that_no_system_takes_is_an_error(name, size):
-    with pytest.raises(ConfigError, match=f"experiment.name: .* has {size} bytes, and may have 240"):
+    with pytest.raises(ConfigError, match=f"experiment.name: .* has {size} bytes, more than 240"):
         run_path(_config(experiment={"name": name}), None)
     with pytest.raises(ConfigError, match=r"experiment\.output_dir: a path has no NUL"):
         run_path(_config(experiment={"name": "n", "output_dir": "a\0b"}), None)

@@ -311,14 +311,14 @@ FAULTS = [
     (ShortTuple, r"^At reset, the observation is 1 entries, but its space is a Tuple of 2"),
     (NanObservation, r"^At step 6, observation 'obs'\[1\] is nan, but has to be finite"),
     (InfiniteReward, r"^At step 7, the reward is inf, but has to be finite"),
-    (ArrayReward, r"^At step 1, the reward is a ndarray of shape \(1,\), but expected is one number"),
-    (NoReward, r"^At step 1, the reward is a NoneType, but expected is one number"),
-    (IntegerEnd, r"^At step 1, terminated is 0 of type int, but expected is a bool.*\(Seen 50 times\.\)"),
-    (NoneEnd, r"^At step 1, truncated is None of type NoneType, but expected is a bool"),
+    (ArrayReward, r"^At step 1, the reward is a ndarray of shape \(1,\), but has to be one number"),
+    (NoReward, r"^At step 1, the reward is a NoneType, but has to be one number"),
+    (IntegerEnd, r"^At step 1, terminated is 0 of type int, but has to be a bool.*\(Seen 50 times\.\)"),
+    (NoneEnd, r"^At step 1, truncated is None of type NoneType, but has to be a bool"),
     (InfoIsNone, r"^At step 1, info is a NoneType, but expected is a dict"),
     (TextAction, r"^Action space Dict.*: b; supported are Discrete"),
     (UnboundedAction, r"^Action space Box.* has no bounds"),
-    (NoActionSpace, r"^The environment's action_space is None, but expected is a gymnasium space"),
+    (NoActionSpace, r"^The environment's action_space is None, not a gymnasium space"),
     (TextSpace, r"^Observation 'obs' has space Text.*; supported are"),
     (EmptySpace, r"^The observation space Dict\(\) has no entry"),
     (Unseeded, r"^At reset, two fresh copies with the same seed \(0\) and the same actions differ in observation"),
@@ -335,7 +335,7 @@ FAULTS = [
     (InitRaises, r"^The environment cannot be made: it raised OSError: no display"),
     (CloseRaises, r"^Closing the environment raised OSError: no window"),
     (OnlyOne, r"^A further copy raised AssertionError: port is taken"),
-    (dict, r"^Making the environment gave a dict, but expected is a gymnasium\.Env"),
+    (dict, r"^Making the environment gave a dict, not a gymnasium\.Env"),
 ]  # fmt: skip
 
 
