@@ -202,7 +202,7 @@ gather, once = Processes.gather, iter([signal.SIGTERM])
 
 def signalled(self, value):
     known = gather(self, value)
-    if value == (None, None) and os.environ["RANK"] == "1":
+    if isinstance(value, tuple) and not any(value) and os.environ["RANK"] == "1":
         for number in once:
             signal.raise_signal(number)
     return known
