@@ -7,6 +7,7 @@ from seqrl.algo.checkpoint import load_algo, read_checkpoint
 from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
 from seqrl.rollout.probing import Player, point_of, sweep_target_return
 
+pytestmark = [pytest.mark.learning, pytest.mark.slow, pytest.mark.timeout(900)]
 GRU = {"type": "gru", "d_hidden": 128, "num_layers": 1, "d_output": 64}
 
 
@@ -43,8 +44,6 @@ def trained(folder, algo, data, window, num_steps, **section):
     return Player(policy, lambda kwargs: env_maker_from_checkpoint(checkpoint, kwargs=kwargs), data[0]["scripted"])
 
 
-@pytest.mark.learning
-@pytest.mark.slow
 def test_as_much_is_reached_as_is_asked_for(tmp_path):
     data = [
         {"scripted": "seqrl/PointRecall-v0", "episodes": 300, "noise": 0.3},
@@ -58,8 +57,6 @@ def test_as_much_is_reached_as_is_asked_for(tmp_path):
     assert probe.points[0].measures["success"].value <= 0.1
 
 
-@pytest.mark.learning
-@pytest.mark.slow
 def test_subgoals_lead_through_the_maze_and_those_of_others_do_not(tmp_path):
     data = [{"scripted": "seqrl/MazeRunner-v0", "episodes": 500}]
     planner = {"subgoal_keys": ["achieved_goal"], "subgoal_steps": 4}
