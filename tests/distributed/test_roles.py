@@ -50,7 +50,7 @@ def test_on_a_full_disk_collectors_keep_the_weights_they_have(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
         publisher.publish(algo.serialize(), 4)
-    assert "nothing new is published: No space left on device" in caplog.text
+    assert "the new weights were not published: No space left on device" in caplog.text
     assert Subscriber(tmp_path).poll().version == 3
 
 

@@ -48,7 +48,8 @@ def test_rows_of_one_setting_name_an_environment_a_memory_and_a_budget_only(name
     words = learn.row_of(name).planned
     options = {word for word in words if word.startswith("--")}
     assert options <= {"--algo", "--env", "--memory", "--env-steps", "--set"}
-    assert all(words[i + 1].startswith("env.") for i, word in enumerate(words) if word == "--set")
+    settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    assert all(text.startswith(("env.", "experiment.evaluation.")) for text in settings)
     assert str(learn.row_of(name).budget) in words
 
 

@@ -223,7 +223,7 @@ def test_an_unknown_format_of_minari_and_a_missing_package(tmp_path, monkeypatch
     shutil.copytree(WRITTEN / "cart-v0", tmp_path / "a-v0")
     file = tmp_path / "a-v0/data/metadata.json"
     file.write_text(file.read_text().replace('"hdf5"', '"zarr"'))
-    with pytest.raises(DataError, match="Minari's format 'zarr' is not known, only hdf5, arrow and parquet"):
+    with pytest.raises(DataError, match="Minari's format 'zarr' is not known; only hdf5, arrow and parquet"):
         open_store(str(tmp_path / "a-v0"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"pip install 'seqrl\[minari\]'"):

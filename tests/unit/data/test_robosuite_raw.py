@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_told(raw, capsys):
     assert convert_dataset.main([str(raw), str(raw.with_name("store"))]) == 2
     assert "holds states of a simulator and no observations: convert it to a file" in capsys.readouterr().err
     assert get_dataset_info.main([str(raw)]) == 2
-    assert "demo_1 lacks obs; seqrl dataset-states-to-obs makes them of its states" in capsys.readouterr().err
+    assert "demo_1 lacks obs; seqrl dataset-states-to-obs makes them from its states" in capsys.readouterr().err
     with h5py.File(raw, "r+") as file:
         del file["data/demo_2/actions"]
         file["data/demo_2/actions"] = np.zeros((STEPS - 1, 7))

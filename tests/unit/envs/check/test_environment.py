@@ -297,11 +297,11 @@ class OnlyOne(Sound):
 
 
 FAULTS = [
-    (ResetAlone, r"^At reset, reset returned one ndarray, but expected is the pair \(obs, info\)"),
+    (ResetAlone, r"^At reset, reset returned one ndarray, but has to return \(obs, info\)"),
     (ResetPairWithoutInfo, r"^At reset, reset returned 2 values of which the second is a NoneType"),
     (ResetWithoutSeed, r"^At reset, reset raised TypeError: .*Write `def reset\(self, \*, seed=None, options=None\)`"),
-    (FourValues, r"^At step 1, step returned 4 values as in the old gym interface, but expected are 5"),
-    (OneValue, r"^At step 1, step returned one ndarray, but expected are 5"),
+    (FourValues, r"^At step 1, step returned 4 values as in the old gym interface, but has to return 5"),
+    (OneValue, r"^At step 1, step returned one ndarray, but has to return 5"),
     (WrongShape, r"^At step 4, observation 'obs' has shape \(2,\), but its space has shape \(3,\)"),
     (WrongDtype, r"^At reset, observation 'obs' has dtype float32, but its space has uint8"),
     (TextObservation, r"^At reset, observation 'obs' has type str, but its space needs numbers of dtype float32"),
@@ -315,7 +315,7 @@ FAULTS = [
     (NoReward, r"^At step 1, the reward is a NoneType, but has to be one number"),
     (IntegerEnd, r"^At step 1, terminated is 0 of type int, but has to be a bool.*\(Seen 50 times\.\)"),
     (NoneEnd, r"^At step 1, truncated is None of type NoneType, but has to be a bool"),
-    (InfoIsNone, r"^At step 1, info is a NoneType, but expected is a dict"),
+    (InfoIsNone, r"^At step 1, info is a NoneType, but has to be a dict"),
     (TextAction, r"^Action space Dict.*: b; supported are Discrete"),
     (UnboundedAction, r"^Action space Box.* has no bounds"),
     (NoActionSpace, r"^The environment's action_space is None, not a gymnasium space"),
