@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--recover", action="store_true", help="a fall leads back to the start, within the same attempt")
     p.add_argument("--slip-chance", type=float, default=0.0, help="chance of a move to go to one of its sides")
     p.add_argument("--hide-progress", action="store_true", help="do not show how much of the episode is over")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--epochs", type=int, help="epochs of 492 environment steps (default: the run file's)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
     p.add_argument("--name", help="name of the run's folder, in runs/")

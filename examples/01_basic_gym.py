@@ -28,9 +28,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--env", default="CartPole-v1", help="gymnasium id, or module:Env-v0 (default %(default)s)")
-    p.add_argument(
-        "--memory", default="feedforward", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)"
-    )
+    p.add_argument("--memory", default="feedforward", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=16, help="steps that the memory looks back (default %(default)s)")
     p.add_argument("--epochs", type=int, help="epochs of 1,200 environment steps (default: the run file's)")
     p.add_argument("--eval-episodes", type=int, default=100, help="episodes per evaluation (default %(default)s)")

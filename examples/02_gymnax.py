@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--env", default="gymnax/MemoryChain-bsuite", help="gymnax/ and gymnax's id (default %(default)s)")
     p.add_argument("--num-bits", type=int, help="bits of the memory chain to remember")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=64, help="steps of training windows (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 3,200 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--env", default="popgym-RepeatFirstEasy-v0", help="id, popgym-<Task><Easy|Medium|Hard>-v0")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=52, help="steps of training windows (default %(default)s)")
     p.add_argument("--gamma", type=float, default=0.5, help="discount: here answers pay at once (default %(default)s)")
     p.add_argument("--read-own", action="store_true", help="read the previous action and reward")

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--corridor", type=int, default=20, help="length of the corridor (default %(default)s)")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--exploration", choices=("bilevel", "corridor"), default="bilevel", help="default %(default)s")
     p.add_argument("--epochs", type=int, help="epochs of 360 steps or more (default: the run file's)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

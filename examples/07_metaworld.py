@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--attempts", type=int, default=3, help="attempts of an episode (default %(default)s)")
     p.add_argument("--attempt-steps", type=int, default=150, help="steps of an attempt (default %(default)s)")
     p.add_argument("--hide-rewards", action="store_true", help="do not read the previous reward")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=150, help="steps of training windows (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 5,400 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

@@ -21,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--games", nargs="+", default=["Pong", "Breakout"], help="games (default %(default)s)")
     p.add_argument("--core", default="nature", help="convolutions: nature, impala or drq (default %(default)s)")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=64, help="steps of training windows (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 2,400 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--mission", default="tokens", choices=["tokens", "none"], help="read the task (default %(default)s)"
     )
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=64, help="steps of training windows (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 2,400 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--attempts", type=int, default=3, help="attempts of an episode (default %(default)s)")
     p.add_argument("--attempt-steps", type=int, default=50, help="steps of an attempt (default %(default)s)")
     p.add_argument("--benchmark", help="rulesets: a name, or an .npz file; default: 1,000 of one goal")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--window", type=int, default=150, help="steps of training windows (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 3,200 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")

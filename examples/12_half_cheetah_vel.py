@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--max-velocity", type=float, default=3.0, help="largest target, m/s (default %(default)s)")
     p.add_argument("--episode-steps", type=int, default=200, help="steps of an episode (default %(default)s)")
     p.add_argument("--window", type=int, default=64, help="steps of training windows (default %(default)s)")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--epochs", type=int, default=100, help="epochs of 2,400 environment steps (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
     p.add_argument("--name", help="name of the run's folder, in runs/")

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--time-limit", type=int, help="steps of an episode (default: the square of the size, per goal)")
     p.add_argument("--relabel", action=argparse.BooleanOptionalAction, default=True, help="hindsight")
     p.add_argument("--shuffled-actions", action="store_true", help="shuffle what the actions do, anew for each episode")
-    p.add_argument("--memory", default="gru", help="transformer, mamba, gru, lstm or feedforward (default %(default)s)")
+    p.add_argument("--memory", default="gru", help="a name from `seqrl list memories` (default %(default)s)")
     p.add_argument("--epochs", type=int, help="epochs of 492 environment steps (default: the run file's)")
     p.add_argument("--seed", type=int, default=0, help="seed (default %(default)s)")
     p.add_argument("--name", help="name of the run's folder, in runs/")

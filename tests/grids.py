@@ -1,4 +1,4 @@
-"""Grids of cases of which `make test` runs a sample that leaves nothing out, and `make test-all` every one."""
+"""Grids of cases: `make test` runs a sample that leaves nothing out, `make test-all` every one, or a share of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pairwise(*axes: Sequence[Any], keep: Callable[..., bool] | None = None, ever
     Args:
         axes: Values of each parameter, in the order of the test's arguments.
         keep: Called with a case's values; a case is left out, slow or not, where it is false.
-        every: Of the slow cases, how many make one that is run: 2 is a chequerboard over all axes.
+        every: Of the slow cases, how many make one that is run, spread over all axes: 2 is a chequerboard.
     """
     return _marked(axes, keep, together=2, every=every)
 

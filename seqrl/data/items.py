@@ -54,7 +54,7 @@ def locate(index: int, counts: Sequence[np.ndarray]) -> tuple[int, int, int]:
     total = int(sum(c.sum() for c in counts))
     place = index + total if index < 0 else index
     if not 0 <= place < total:
-        raise IndexError(f"index {index} of {total}")
+        raise IndexError(f"index {index} is out of range: there are {total} items")
     for source, count in enumerate(counts):
         if place < count.sum():
             ends = np.cumsum(count)

@@ -72,10 +72,16 @@ def is_alive(pid):
         return False
 
 
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def actors_of(pid):
     """Return the processes of the actors that work for a learner."""
-    named = [(p, Path(f"/proc/{p}/cmdline")) for p in descendants(pid)]
-    return [p for p, file in named if is_alive(p) and file.exists() and "_Remote" in file.read_text()]
+    return [p for p in descendants(pid) if is_alive(p) and "_Remote" in command_of(p)]
 
 
 def check_store(run, progress, lives):
@@ -199,7 +205,7 @@ def kill_at_random(folder, kills_of_actors):
         wait_for(all_are_there, "actors", processes=[learner], timeout_s=300)
         lines = len(rows(folder))
         wait_for(lambda lines=lines: len(rows(folder)) > lines + 5, "epochs", processes=[learner], timeout_s=300)
-        mine = descendants(learner.pid)
+        mine = {pid for pid in descendants(learner.pid) if "Agent" not in command_of(pid)}  # Ray's own last a minute
         learner.send_signal(signal.SIGINT if part == len(kills_of_actors) else signal.SIGKILL)
         learner.wait(60)
         wait_for(lambda mine=mine: not any(map(is_alive, mine)), "the end of all processes", timeout_s=30)

@@ -70,15 +70,15 @@ def test_the_folder_can_be_compared_and_its_best_run_file_trained(capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
+def test_a_sweep_of_12_runs_that_is_killed_twice_equals_the_unbroken_one():
     """The unbroken one is trained here, run by run, in one process."""
     grid = {"algo.optimizer.learning_rate": [1e-3, 1e-2], "algo.sequence_encoder.d_hidden": [8, 16]}
     changes = {"train.num_epochs": 5, "train.steps_per_epoch": 12}
     for name in ("broken", "whole"):
-        write(f"{name}.json", grid=grid, seeds=6, set=changes, metric="valid/total", direction="min")
+        write(f"{name}.json", grid=grid, seeds=3, set=changes, metric="valid/total", direction="min")
     plan = Plan(*read_sweep("broken.json"), "broken.json")
     folder = SweepFolder(plan)
-    for num, number in ((4, signal.SIGKILL), (12, signal.SIGTERM)):
+    for num, number in ((2, signal.SIGKILL), (6, signal.SIGTERM)):
         process = begin("broken.json")
         while sum(map(folder.is_finished, plan.runs())) < num or not any(
             (folder.run_path(run) / "metrics.jsonl").exists() and not folder.is_finished(run) for run in plan.runs()
@@ -88,7 +88,7 @@ def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
         before = {run.name for run in plan.runs() if folder.is_finished(run)}
         process.send_signal(number)
         assert process.wait(timeout=120) == (-9 if number == signal.SIGKILL else 143)
-        assert len(before) < 24
+        assert len(before) < 12
     assert begin("broken.json").wait(timeout=900) == 0
 
     whole = Plan(*read_sweep("whole.json"), "whole.json")
@@ -103,5 +103,5 @@ def test_a_sweep_of_24_runs_that_is_killed_twice_equals_the_unbroken_one():
     for run in plan.runs():
         assert rows("broken", run.name) == rows("whole", run.name)
     starts = {run.name: len(read_starts(folder.run_path(run) / "provenance.json")) for run in plan.runs()}
-    assert all(starts[name] == 1 for name in list(before)[:4])
-    assert sum(starts.values()) <= 24 + 4  # two runs under way at each kill
+    assert all(starts[name] == 1 for name in list(before)[:2])
+    assert sum(starts.values()) <= 12 + 4  # two runs under way at each kill

@@ -370,7 +370,7 @@ def test_windows_one_by_one_are_all_windows(tmp_path, padding):
     assert starts == [(n, i) for n, t in enumerate(written) for i in range(len(t) if at_every else max(len(t) - 3, 1))]
     assert torch.equal(dataset[-1]["actions"], dataset[len(dataset) - 1]["actions"])
     for beyond in (len(dataset), -len(dataset) - 1):
-        with pytest.raises(IndexError, match=f"index {beyond} of {len(dataset)}"):
+        with pytest.raises(IndexError, match=f"index {beyond} is out of range: there are {len(dataset)} items"):
             dataset[beyond]
 
 
@@ -417,7 +417,7 @@ def test_a_trajectory_comes_whole(tmp_path):
     np.testing.assert_array_equal(third["next_obs"]["id"].numpy(), written[3].obs["id"][1:])
     np.testing.assert_array_equal(third["rewards"].numpy(), written[3].rewards)
     assert dataset.get_trajectory_at_index(-1)["ep"] == "last"
-    with pytest.raises(IndexError, match="index 7 of 7"):
+    with pytest.raises(IndexError, match="index 7 is out of range: there are 7 items"):
         dataset.get_trajectory_at_index(7)
 
 
