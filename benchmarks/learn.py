@@ -7,8 +7,8 @@ python benchmarks/learn.py --table              # only write the tables from the
 
 A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
 (another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
-minutes, one of the second table fifteen. Its result is written to ``benchmarks/learning/results/``, and its folder, for
-``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
+minutes, one of the second table fifteen (in MuJoCo, whose steps are dear, up to eighty). Its result is written to
+``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from seqrl.core.files import write_json  # noqa: E402
 from seqrl.reports.intervals import mean_interval  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
 
-LIMIT_S, DEFAULT_LIMIT_S = 600, 900
+LIMIT_S = 600
 RETURN, SUCCESS = "eval/return_mean", "eval/success_mean"
 NO_MEMORY = (
     "algo.sequence_encoder.type=feedforward",
@@ -64,6 +64,7 @@ class Row:
         metric: Its last value is a run's result.
         planned: What is passed to ``seqrl train`` instead of a run file; the memory is ``main``.
         ends: What random play and the tuned row reach; None where it was not measured.
+        limit_s: Seconds of one core that a run may take.
     """
 
     task: str
@@ -74,6 +75,7 @@ class Row:
     metric: str = RETURN
     planned: tuple[str, ...] = ()
     ends: tuple[float, float] | None = None
+    limit_s: int = LIMIT_S
 
 
 def multitask(
@@ -186,6 +188,7 @@ ROWS = {
 
 
 BALANCED = ("--set", 'env.eval_kwargs={"balanced_goals": true}')
+MANY_EPISODES = ("--set", "experiment.evaluation.episodes=100")
 FEW_EPISODES = ("--set", "experiment.evaluation.episodes=20")  # of 500 and 1,000 steps
 FEEDFORWARD = ("algo.sequence_encoder.type=feedforward",)
 
@@ -199,6 +202,7 @@ def default(
     memory: str = "gru",
     metric: str = RETURN,
     needs_memory: bool = True,
+    limit_s: int = 900,
 ) -> Row:
     """Return a row that names nothing but an environment, a memory and a budget.
 
@@ -211,10 +215,12 @@ def default(
         memory: Name.
         metric: Of the evaluation.
         needs_memory: Whether there is a control without one.
+        limit_s: Seconds of one core that a run may take.
     """
-    planned = ("--algo", "actor_critic", "--env", env, "--memory", memory, "--env-steps", str(budget), *settings)
+    planned = ("--algo", "actor_critic", "--env", env, "--memory", memory, "--env-steps", str(budget))
+    planned += (*MANY_EPISODES, *settings)
     control = {"no memory": FEEDFORWARD} if needs_memory else {}
-    return Row(task, "", budget, memory, control, metric, planned, ends)
+    return Row(task, "", budget, memory, control, metric, planned, ends, limit_s)
 
 
 DEFAULT_ROWS = {
@@ -265,10 +271,11 @@ DEFAULT_ROWS = {
         "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
-            memory="feedforward", metric=SUCCESS, needs_memory=False,
+            memory="feedforward", metric=SUCCESS, needs_memory=False, limit_s=2400,
         ),
         "half_cheetah": default(
-            "HalfCheetah-v5", "HalfCheetah-v5", 100_000, None, *FEW_EPISODES, memory="feedforward", needs_memory=False
+            "HalfCheetah-v5", "HalfCheetah-v5", 100_000, None, *FEW_EPISODES,
+            memory="feedforward", needs_memory=False, limit_s=4800,
         ),
     }.items()
 }  # fmt: skip
@@ -288,11 +295,6 @@ README_ROWS = tuple(
     )
 )
 """What a reader in a hurry sees of the second table."""
-
-
-def limit_of(name: str) -> int:
-    """Return how many seconds of one core a run of a row may take."""
-    return DEFAULT_LIMIT_S if name in DEFAULT_ROWS else LIMIT_S
 
 
 def row_of(name: str) -> Row:
@@ -363,7 +365,7 @@ def train(row: str, variant: str, seed: int, folder: Path) -> str:
     file = result_file(row, variant, seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, content)
-    late = f"; more than {limit_of(row)} s" if cpu_s > limit_of(row) else ""
+    late = f"; more than {row_of(row).limit_s} s" if cpu_s > row_of(row).limit_s else ""
     return f"{name}: {result['result']:.3f} after {result['env_steps']} steps, {cpu_s:.0f} s of a core{late}"
 
 

@@ -14,6 +14,9 @@ from seqrl.core.errors import ConfigError
 
 EPOCHS = 40
 EVALUATIONS = 10
+MIN_EPISODES, MAX_EPISODES = 10, 100
+ACTING_STEPS, STEPS_PER_UPDATE = 5, 20
+"""Steps of evaluation that cost less than a step of collecting with its share of learning, and than a gradient step."""
 NUM_ENVS = 12
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
 TOKENS = 1536
@@ -117,7 +120,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
         Derived("train.num_epochs", EPOCHS, "fixed"),
         Derived("experiment.evaluation.every_n_epochs", EPOCHS // EVALUATIONS, f"{EVALUATIONS} evaluations"),
-        Derived("experiment.evaluation.episodes", 100, "fixed"),
+        Derived("experiment.evaluation.episodes", *_episodes(budget)),
         Derived("observation.timestep_encoder.d_hidden", 128, small),
         Derived("observation.timestep_encoder.d_output", 128, small),
         Derived("algo.sequence_encoder.type", memory, "the default memory"),
@@ -125,6 +128,17 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("algo.actor.d_hidden", 128, small),
         Derived("algo.critic.d_hidden", 128, small),
     ]
+
+
+def _episodes(budget: Budget) -> tuple[int, str]:
+    """Return the episodes of an evaluation, so that all evaluations cost less than learning; and why."""
+    if budget.horizon is None:
+        return MIN_EPISODES, "episodes may be long"
+    steps = ACTING_STEPS * budget.env_steps if budget.env_steps else STEPS_PER_UPDATE * (budget.gradient_steps or 0)
+    fitting = steps // (EVALUATIONS * budget.horizon)
+    if fitting >= MAX_EPISODES:
+        return MAX_EPISODES, "all evaluations together cost less than learning"
+    return max(fitting, MIN_EPISODES), f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
 
 
 def _fits(budget: Budget) -> bool:

@@ -57,13 +57,14 @@ def test_rows_of_one_setting_name_an_environment_a_memory_and_a_budget_only(name
 def test_results_are_of_the_present_run_files(file):
     result = json.loads(file.read_text())
     if result["row"] in learn.DEFAULT_ROWS:  # its environment is looked at to plan the run
-        for package in ("popgym", "minigrid", "mujoco"):
-            if package in str(learn.row_of(result["row"]).planned).lower():
+        packages = {"popgym": "popgym", "MiniGrid": "minigrid", "Cheetah": "mujoco", "Meta-World": "metaworld"}
+        for name, package in packages.items():
+            if name in str(learn.row_of(result["row"]).planned):
                 pytest.importorskip(package)
     want = learn.settings_of(resolved(result["row"], result["variant"], result["seed"]).to_json())
     assert learn.settings_of(result["config"]) == want, f"run benchmarks/learn.py --rows {result['row']}"
     assert result["env_steps"] <= result["budget"] == learn.row_of(result["row"]).budget
-    assert result.get("cpu_s", result["wall_s"]) <= learn.limit_of(result["row"])
+    assert result.get("cpu_s", result["wall_s"]) <= learn.row_of(result["row"]).limit_s
     assert [result["env_steps"], pytest.approx(result["result"], abs=1e-3)] == result["curve"][-1]
     assert file == learn.result_file(result["row"], result["variant"], result["seed"])
 

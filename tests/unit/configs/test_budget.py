@@ -48,6 +48,22 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
     assert json.dumps(given) == before
 
 
+@pytest.mark.parametrize(
+    ("budget", "episodes"),
+    [
+        ({"env_steps": 10_000, "horizon": 50}, 100),
+        ({"env_steps": 50_000, "horizon": 500}, 50),
+        ({"env_steps": 1_000, "horizon": 1_000}, 10),
+        ({"env_steps": 50_000}, 10),
+        ({"gradient_steps": 5_000, "horizon": 200}, 50),
+    ],
+)
+def test_evaluations_of_long_episodes_do_not_cost_more_than_learning(budget, episodes):
+    config, derived = planned(**budget)
+    assert config.experiment.evaluation.episodes == episodes
+    assert derived["experiment.evaluation.episodes"].reason
+
+
 def test_every_task_has_an_environment():
     tasks = [{"id": f"Task{number}-v0"} for number in range(5)]
     config, _ = planned({"env": {"tasks": tasks}}, env_steps=2_000)
