@@ -7,7 +7,7 @@ python benchmarks/learn.py --table              # only write the tables from the
 
 A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
 (another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
-minutes, one of the second table fifteen (in MuJoCo, whose steps are dear, up to eighty). Its result is written to
+minutes, one of the second table twenty (in MuJoCo, whose steps are dear, up to eighty). Its result is written to
 ``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
 """
 
@@ -202,7 +202,7 @@ def default(
     memory: str = "gru",
     metric: str = RETURN,
     needs_memory: bool = True,
-    limit_s: int = 900,
+    limit_s: int = 1200,
 ) -> Row:
     """Return a row that names nothing but an environment, a memory and a budget.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -182,7 +183,7 @@ def train(
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
     values = None
     if isinstance(config, BaseConfig | Mapping):
-        values = json.loads(json.dumps(config.to_json() if isinstance(config, BaseConfig) else config))
+        values = json.loads(_as_json(config.to_json() if isinstance(config, BaseConfig) else config))
     else:
         given["config" if str(config).endswith(".json") else "algo"] = config
     says = partial(print, file=sys.stderr) if verbose else (lambda _: None)
@@ -198,7 +199,24 @@ def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[
     """Return what one would type behind ``seqrl train``."""
     words = [f"--{option}={value}" for option, value in given.items() if value is not None]
     words += [f"--plugin={plugin}" for plugin in plugins]
-    return words + [f"--set={key}={json.dumps(value)}" for key, value in _flat(overrides)]
+    return words + [f"--set={key}={_as_json(value)}" for key, value in _flat(overrides)]
+
+
+def _as_json(value: Any) -> str:
+    """Return JSON; paths are their names, and numbers of numpy are numbers.
+
+    Raises:
+        ConfigError: If something else in it is not JSON.
+    """
+
+    def plain(inner: Any) -> Any:
+        if isinstance(inner, os.PathLike):
+            return os.fspath(inner)
+        if isinstance(inner, np.generic | np.ndarray):
+            return inner.tolist()
+        raise ConfigError(f"{inner!r} is not JSON: a run file holds numbers, text, lists, dicts, true, false and null")
+
+    return json.dumps(value, default=plain)
 
 
 def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
@@ -306,4 +324,4 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
         if isinstance(value, Mapping) and value and "type" not in value and name != "kwargs":
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", str(value) if isinstance(value, Path) else value
+            yield f"{prefix}{name}", value

@@ -116,7 +116,8 @@ class BCQ(ValueAgent[BCQSection]):
         if isinstance(self.model, ActionVAE):
             told = self.model.losses(self.actor, state, inputs, p.batch.actions)
         else:
-            told = {"actor": -self.log_prob_of_data(p).squeeze(2)}
+            of_one = p.batch.actions.unsqueeze(2)  # there is one model, whatever the number of discounts
+            told = {"actor": -self.policy_over_data(p).log_prob(of_one).squeeze(2)}
         losses = {name: (self.algo_config.kl_weight if name == "divergence" else 1.0, x) for name, x in told.items()}
         if self.perturbation is not None:
             with torch.no_grad():

@@ -63,7 +63,7 @@ class IRIS(HBC[IRISSection]):
         goals = take_positions(self.planner.subgoals_in(batch.inputs), index) * is_known.unsqueeze(-1)
         worth = self._worth(p.state[:, : batch.num_transitions].detach(), goals)
         rewards, v = batch.rewards * self.value.multiplier, p.extras["v"][:, 1:, -1:].detach()
-        reached = (rewards, batch.terminated, batch.mask, v, self.value.discounts[-1:], self.planner.steps_ahead)
+        reached = (rewards, self.value.ended(batch), batch.mask, v, self.value.discounts[-1:], self.planner.steps_ahead)
         error = masked_mean((worth - n_step_targets(*reached).squeeze(-1)).square(), is_known)
         metrics = {"loss/subgoal_value": error.detach()}
         return {**parts, "worth": Losses(error, metrics, {})}

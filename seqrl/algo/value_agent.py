@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.func import functional_call
 
@@ -22,6 +23,7 @@ from seqrl.algo.trunk import build_trunk
 from seqrl.configs.sections.agent import ValueSection
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.registry import Choice
+from seqrl.core.spaces import MASK_KEY
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
 from seqrl.models.critics import Critics, StateCritics
@@ -253,14 +255,17 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         Only the discount that acts looks ``n_step`` ahead: a late reward reaches more inputs by it at once, while
         the others, which teach the memory too, stay free of the noise of the rewards in between.
         """
-        section = self.algo_config
-        ended = batch.terminated if section.time_limits == "bootstrap" else batch.terminated | batch.truncated
-        given = (self._rewards(batch), ended, batch.mask)
-        acting = n_step_targets(*given, values[..., -1:], self.discounts[-1:], section.n_step)
+        given = (self._rewards(batch), self.ended(batch), batch.mask)
+        acting = n_step_targets(*given, values[..., -1:], self.discounts[-1:], self.algo_config.n_step)
         if len(self.discounts) == 1:
             return acting
         extra = n_step_targets(*given, values[..., :-1], self.discounts[:-1], 1)
         return torch.cat([extra, acting], dim=-1)
+
+    def ended(self, batch: SeqBatch) -> Bool[Tensor, "B T"]:
+        """Return after which transitions nothing is worth anything."""
+        bootstraps = self.algo_config.time_limits == "bootstrap"
+        return batch.terminated if bootstraps else batch.terminated | batch.truncated
 
     def _rewards(self, batch: SeqBatch) -> Float[Tensor, "B T"]:
         return batch.rewards * self.multiplier
@@ -391,9 +396,20 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         aims = {k: torch.as_tensor(v).unsqueeze(1) for k, v in (goal or {}).items()}
         batch = SeqBatch.from_mapping(
             {
+                **self._mask_in(values, num, steps),
                 "obs": values,
                 "actions": done.reshape(num, steps, -1),
                 "goal": {k: v.expand(-1, steps + 1, *v.shape[2:]) for k, v in aims.items()},
             }
         )
         return self.inputs.batch(batch.to(self.device))
+
+    def _mask_in(self, obs: Mapping[str, Tensor], num: int, steps: int) -> dict[str, Tensor]:
+        """Return the action mask of observations that have one; the input after the last has all actions."""
+        if self.codec.kind == "continuous" or MASK_KEY not in obs:
+            return {}
+        legal = self.codec.legal(obs[MASK_KEY].cpu().numpy(), num, steps)
+        if (stuck := self.codec.stuck(legal)).any():
+            raise DataError(f"the action mask of row {np.argwhere(stuck)[0, 0]} leaves no legal action")
+        after = np.ones((num, 1, legal.shape[-1]), bool)
+        return {"action_mask": torch.from_numpy(np.concatenate([legal, after], axis=1))}

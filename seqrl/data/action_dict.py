@@ -33,7 +33,7 @@ def extract_action_dict(path: Path, *, overwrite: bool = False) -> list[str]:
     Raises:
         DataError: If the file is damaged, its actions are of another width, or a name is taken.
     """
-    path = path.expanduser()
+    path = path.expanduser().resolve()
     if not path.is_file():
         raise DataError(f"{path} is not a file; only robomimic files have an action_dict")
     with naming(path), foreign_file(path) as file:

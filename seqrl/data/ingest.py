@@ -160,6 +160,8 @@ def _set(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], folder: Path, advice: str = "") -> None:
     if unknown := sorted(options.keys() - reader.takes - {"dones_mean"}):
         raise DataError(f"{path}: data in the format {name} takes no {unknown[0]}")
+    if options.get("dones_mean") == "truncated" and "dones_mean" not in reader.takes:
+        raise DataError(f"{path}: data in the format {name} knows its time limits, and takes no dones_mean")
     size = reader.store_size(path, options)
     if size is None:
         content = content_of(path)

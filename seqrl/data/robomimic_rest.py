@@ -19,7 +19,7 @@ FILE = "robomimic_rest.hdf5"
 
 _READ = {
     "": ("data", "mask"),
-    "data": ("observation_space", "action_space", "spaces_are_known", "total"),
+    "data": ("observation_space", "action_space", "spaces_are_known", "actions_are_scaled", "total"),
     "demo": (
         "obs", "next_obs", "actions", "rewards", "dones", "truncated", "goal", "action_mask", "prev_action",
         "prev_reward", "start_step", "env_name", "num_samples",

@@ -70,6 +70,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._keys = keys
         self._goal_keys = tuple(goal_keys)
         self._codec = action_codec(self.info.action_space)
+        self._is_of_env = False
         self._checked: list[Source] = []
         self._extras: frozenset[str] = frozenset()
         self._discount = 1.0
@@ -105,9 +106,15 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         info = source.store.info
         if self._checked:
             first = self._checked[0].store
-            if source.store.schema != first.schema or info.action_space != first.info.action_space:
-                names = [s.info.source or str(s.path) for s in (source.store, first)]
+            names = [f"{s.name} ({s.store.info.source or s.store.path})" for s in (source, self._checked[0])]
+            if source.store.schema != first.schema:
                 raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
+            is_encoded_alike = self._is_of_env and (self._codec.kind != "continuous" or _is_in_units(info))
+            if info.action_space != first.info.action_space and not is_encoded_alike:
+                raise DataError(
+                    f"{names[0]} and {names[1]} have different action spaces: {info.action_space} and "
+                    f"{first.info.action_space}"
+                )
         else:
             entries = obs_names(source.store)
             if missing := sorted({*(self._keys or ()), *self._goal_keys} - set(entries)):
@@ -119,10 +126,11 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._checked.append(source)
 
     def use_categories(self, action_space: spaces.Space[Any]) -> None:
-        """Encode actions by what the policy's space says beyond the data's: more categories, and rotations."""
+        """Encode actions by what the policy's space says beyond the data's: more categories, bounds and rotations."""
         codec = action_codec(action_space)
+        self._is_of_env = codec.kind != "continuous" or _is_in_units(self.info)
         own = with_rotations(self.info.action_space, action_space)
-        self._codec = action_codec(own) if codec.kind == "continuous" else codec
+        self._codec = codec if self._is_of_env else action_codec(own)
 
     def provide(self, needs: Collection[str], discount: float = 1.0) -> None:
         """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""
@@ -347,6 +355,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             keys=self._keys,
             goal_keys=self._goal_keys,
         )
+        whole._codec, whole._extras, whole._discount = self._codec, self._extras, self._discount
         return {**whole[0], "ep": store.names[chosen]}
 
     def _window_counts(self) -> list[np.ndarray]:
@@ -459,3 +468,8 @@ def obs_names(store: Store) -> list[str]:
 def _tensor(array: np.ndarray) -> torch.Tensor:
     """Return a tensor; float64 becomes float32, as policies compute in it."""
     return torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
+
+
+def _is_in_units(info: StoreInfo) -> bool:
+    """Tell whether continuous actions are what the environment takes."""
+    return info.spaces_are_known or not info.actions_are_scaled

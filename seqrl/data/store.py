@@ -78,6 +78,8 @@ class StoreInfo:
         has_next_obs: Whether the last input of a trajectory is a true observation; without it, algorithms that
             bootstrap must refuse the data.
         spaces_are_known: Whether the data says its spaces; else they are inferred from its values.
+        actions_are_scaled: Of data that does not: whether continuous actions in [-1, 1] stand for the environment's
+            bounds; else they are what the environment takes.
         filters: Filter key -> names of the episodes it selects.
         source: Where the data came from, in words.
     """
@@ -88,6 +90,7 @@ class StoreInfo:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     has_next_obs: bool = True
     spaces_are_known: bool = True
+    actions_are_scaled: bool = True
     filters: dict[str, list[str]] = field(default_factory=dict)
     source: str = ""
 
@@ -101,7 +104,12 @@ class StoreInfo:
         types = {
             "env_id": self.env_id is None or isinstance(self.env_id, str),
             "env_kwargs": isinstance(self.env_kwargs, dict),
-            "has_next_obs, spaces_are_known": {type(self.has_next_obs), type(self.spaces_are_known)} == {bool},
+            "has_next_obs, spaces_are_known, actions_are_scaled": {
+                type(self.has_next_obs),
+                type(self.spaces_are_known),
+                type(self.actions_are_scaled),
+            }
+            == {bool},
             "filters": all(isinstance(f, list) and all(isinstance(n, str) for n in f) for f in filters),
             "source": isinstance(self.source, str),
         }
@@ -118,6 +126,7 @@ class StoreInfo:
             "env_kwargs": self.env_kwargs,
             "has_next_obs": self.has_next_obs,
             "spaces_are_known": self.spaces_are_known,
+            "actions_are_scaled": self.actions_are_scaled,
             "filters": self.filters,
             "source": self.source,
         }
@@ -137,6 +146,7 @@ class StoreInfo:
                 observation_space=space_from_json(value["observation_space"]),
                 action_space=space_from_json(value["action_space"]),
                 spaces_are_known=value.get("spaces_are_known", True),
+                actions_are_scaled=value.get("actions_are_scaled", True),
                 **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
             )
         except KeyError as error:
@@ -493,6 +503,8 @@ def _check_same_spaces(path: Path, info: StoreInfo) -> None:
         old, new = getattr(there, what), getattr(info, what)
         if space_to_json(old) != space_to_json(new):
             raise DataError(f"{path} holds an {what} of {old}, so data with {new} cannot be added; use another store")
+    if there.has_next_obs and not info.has_next_obs:
+        raise DataError(f"{path} holds true last observations, which the new data lacks; use another store")
 
 
 def _difference(expected: Schema, got: Schema) -> str:

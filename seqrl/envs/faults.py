@@ -21,6 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from seqrl.core.errors import EnvError
+from seqrl.envs.infos import plain_info
 from seqrl.envs.workers import WorkerVectorEnv
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             finally:
                 self.busy_since = None
         self._last_obs, self._is_fresh = obs, False
+        info = plain_info(info)
         return obs, {**info, RESET_FAULT_KEY: "\n".join(faults)} if faults else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -113,7 +115,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             obs = copy.deepcopy(obs)
         self._last_obs = obs
-        return obs, reward, terminated, truncated, info
+        return obs, reward, terminated, truncated, plain_info(info)
 
     def _restart(self) -> None:
         with contextlib.suppress(Exception):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
+
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec
+from seqrl.envs.builtin.attempts import Attempts
 from seqrl.envs.make import env_maker
 
 NUM_EPISODES = 3
@@ -27,7 +30,7 @@ def horizon_and_kind(
     env = env_maker(env_id, kwargs, plugins=plugins)()
     try:
         is_continuous = ActionCodec(env.action_space).kind in ("continuous", "hybrid")
-        limit = env.spec.max_episode_steps if env.spec is not None else None
+        limit = _limit(env)
         if limit is not None:
             return limit, "its time limit", is_continuous
         env.action_space.seed(integer_seed(0, "horizon"))
@@ -42,3 +45,13 @@ def horizon_and_kind(
         return longest, f"the longest of {NUM_EPISODES} with random actions", is_continuous
     finally:
         env.close()
+
+
+def _limit(env: gym.Env[Any, Any]) -> int | None:
+    """Return the time limit of a whole episode, which may have several attempts of a limit each."""
+    attempts, inner = 1, env
+    while isinstance(inner, gym.Wrapper) and not isinstance(inner, gym.wrappers.TimeLimit):
+        attempts *= inner.attempts if isinstance(inner, Attempts) else 1
+        inner = inner.env
+    limit = inner.spec.max_episode_steps if inner.spec is not None else None
+    return None if limit is None else attempts * limit

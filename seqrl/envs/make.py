@@ -14,9 +14,10 @@ from seqrl.core.errors import EnvError, did_you_mean
 from seqrl.core.plugins import load_plugins
 from seqrl.core.text import has_text, readable, readable_space
 from seqrl.envs.faults import RestartingMaker, WorkerMaker, told
+from seqrl.envs.infos import has_succeeded
 from seqrl.envs.single import SingleOfVector
 from seqrl.envs.suites import suite_maker, suite_vector_maker
-from seqrl.envs.vector import SUCCESS_KEYS, BatchedEnv
+from seqrl.envs.vector import BatchedEnv
 from seqrl.envs.workers import WorkerVectorEnv
 
 MakeEnv = Callable[[], "gym.Env[Any, Any]"]
@@ -90,7 +91,7 @@ class EndAtSuccess(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step of the environment."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated or any(bool(info.get(key)) for key in SUCCESS_KEYS), truncated, info
+        return obs, reward, terminated or has_succeeded(info), truncated, info
 
 
 def env_maker(env_id: str, kwargs: Mapping[str, Any] | None = None, **options: Any) -> MakeEnv:
@@ -144,8 +145,11 @@ def make_batched_env(
         timeout_s: Longest time of one step of ``async``; after it, ``sync`` logs which environment hangs.
 
     Raises:
-        EnvError: If there is no maker, or ``native`` was given one that makes a single environment.
+        EnvError: If there is no maker, one returns the same environment again, or ``native`` was given one that makes a
+            single environment.
     """
+    if isinstance(makers, gym.Env | VectorEnv):
+        raise EnvError(f"a callable that makes an environment is needed, not {makers}")
     makers = cast("list[MakeEnv]", [makers] if callable(makers) else list(makers))
     if not makers:
         raise EnvError("no environment was given")
@@ -155,9 +159,16 @@ def make_batched_env(
             raise EnvError(f"{len(makers)} native vectors were given; only one can be used")
         rebuild = None if max_restarts is None else makers[0]
         return BatchedEnv(first, rebuild=rebuild, max_restarts=max_restarts or 0)  # type: ignore[arg-type]
-    first.close()
+    if not isinstance(first, gym.Env):
+        raise EnvError(f"a callable that makes a gymnasium environment is needed; this one returned {first!r}")
     if vectorization == "native":
         raise EnvError(f"a native vector environment is needed, and {first} is a single one")
+    if num_envs > len(makers) and getattr(makers[0], "func", None) is not make_env:
+        second = makers[0]()
+        second.close()
+        if second.unwrapped is first.unwrapped:
+            raise EnvError("the callable returned one environment twice; it has to make a new one each time")
+    first.close()
     rows: list[Any] = [makers[row % len(makers)] for row in range(num_envs)]
     rows = rows if vectorization == "sync" else [WorkerMaker(maker) for maker in rows]
     rows = [RestartingMaker(maker, is_restarting=max_restarts is not None) for maker in rows]

@@ -27,11 +27,7 @@ from seqrl.envs.faults import (
     step_within,
     watch,
 )
-
-LOG_PREFIX = "log/"
-AMAGO_PREFIX = "AMAGO_LOG_METRIC"
-"""Of what environments that were written for AMAGO log."""
-SUCCESS_KEYS = ("success", "is_success")
+from seqrl.envs.infos import SUCCESS_KEYS, logged_name
 
 
 class BatchedEnv:
@@ -325,19 +321,11 @@ class BatchedEnv:
         log: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for source, rows in ((info, ~ended), (end_info, ended)):
             for key in source:
-                if name := _logged_name(key):
+                if name := logged_name(key):
                     present = np.asarray(source.get(f"_{key}", np.ones(self.num_envs, bool)), bool) & rows
                     values, before = log.get(name, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
                     log[name] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
         return log
-
-
-def _logged_name(key: str) -> str:
-    """Return the name under which an info entry is logged; "" if it is not."""
-    if key.startswith(LOG_PREFIX):
-        return key
-    name = "_".join(key.removeprefix(AMAGO_PREFIX).split()).strip("_")
-    return LOG_PREFIX + name if key.startswith(AMAGO_PREFIX) and name else ""
 
 
 def _default_names(env: VectorEnv[Any, Any, Any]) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from seqrl.configs.differences import differences, with_defaults
 from seqrl.core.checkpoint_card import CheckpointCard, find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
-from seqrl.reports.series import Axis, Rows, merged, points_of, read_metrics
+from seqrl.reports.series import Axis, Rows, points_of, read_metrics
 
 MAX_DIFFERENCES = 3
 _NOT_THE_METHOD = ("experiment", "plugins", "env", "format_version")
@@ -46,10 +46,11 @@ class Run:
         return int(self.config.get("train", {}).get("seed", 0))
 
     def points(self, key: str, x: Axis) -> np.ndarray:
-        """Return the finite points ``(N, 2)`` of a metric, one per place, in the order of the axis."""
-        points = merged(points_of(self.rows, key, x))[:, :2]
-        known: np.ndarray = points[np.isfinite(points).all(1)]
-        return known
+        """Return the finite points ``(N, 2)`` of a metric in the order of the axis, the last of each place."""
+        points = points_of(self.rows, key, x)[:, :2]
+        points = points[np.isfinite(points).all(1)]
+        last: np.ndarray = points[np.append(np.diff(points[:, 0]) > 0, True)] if len(points) else points
+        return last
 
 
 def is_run(path: Path) -> bool:
@@ -93,18 +94,22 @@ def read_run(path: Path) -> Run:
 
 
 def _environment(path: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the environment of a run, from its config or else from its last checkpoint; the data's name if none."""
+    """Return the environment of a run, from its config or else from its last checkpoint; the data's name if none.
+
+    Its arguments are those of the evaluation.
+    """
     env = config.get("env", {})
+    kwargs = {**env.get("kwargs", {}), **(env.get("eval_kwargs") or {})}
     data: dict[str, Any] = (config.get("train", {}).get("data") or [{}])[0]
     if env_id := env.get("id") or data.get("scripted"):
         own = {} if env.get("id") else data.get("env_kwargs")
-        return str(env_id), {**(own or {}), **env.get("kwargs", {})}
+        return str(env_id), {**(own or {}), **kwargs}
     try:
         recorded = CheckpointCard(find_checkpoint(path), {}).json_object("card.json").get("env") or {}
     except CheckpointError:
         recorded = {}
     if recorded.get("id"):
-        return str(recorded["id"]), {**recorded.get("kwargs", {}), **env.get("kwargs", {})}
+        return str(recorded["id"]), {**recorded.get("kwargs", {}), **kwargs}
     return Path(str(data.get("path") or "unknown")).stem, {}
 
 
@@ -190,6 +195,7 @@ def method_names(configs: Sequence[Mapping[str, Any]], taken: set[str] | None = 
         else:
             settings = [f"{path.split('.')[-1]}={_value(configs[i], path)}" for path in paths]
             names.append(" ".join([base, ", ".join(settings)]).strip())
+    names = [f"{name} {1 + names[:i].count(name)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
     return [f"{name} (config)" if name in (taken or ()) else name for name in names]
 
 
@@ -202,7 +208,7 @@ def _value(config: Any, path: str) -> str:
     for key in path.split("."):
         config = config.get(key) if isinstance(config, dict) else None
     text = json.dumps(config)
-    return text if len(text) <= 24 else f"{text[:21]}..."
+    return text if len(text) <= 32 else f"{text[:9]}...{text[-20:]}"
 
 
 # ---------------------------------------------------------------------------------------------- tasks

@@ -133,9 +133,9 @@ def range_end(rows: Rows, key: str) -> float:
 
 
 def default_axis(runs: Sequence[Rows]) -> Axis:
-    """Return the axis for several runs: environment steps if one of them took any, else gradient steps."""
+    """Return the axis for several runs: environment steps if all of them took some, else gradient steps."""
     axis = AXES["env_steps"]
-    return axis if any(range_end(rows, axis.key) > 0 for rows in runs) else GRADIENT_STEPS
+    return axis if runs and all(range_end(rows, axis.key) > 0 for rows in runs) else GRADIENT_STEPS
 
 
 def smoothed(values: np.ndarray, weight: float) -> np.ndarray:

@@ -50,8 +50,8 @@ def agreed_spaces(
 ) -> StoreInfo:
     """Return the data's info with the spaces of the environment where the data does not say its own.
 
-    Continuous actions of such data lie in [-1, 1] and are read as scaled to the environment's bounds, which is
-    robomimic's convention.
+    Continuous actions of such data are in the environment's units, or lie in [-1, 1] and are read as scaled to its
+    bounds, which is robomimic's convention.
 
     Raises:
         EnvError: If the environment gives other observations or takes other actions.
@@ -73,7 +73,7 @@ def agreed_spaces(
         raise EnvError(
             f"environment {env_id!r} takes {action_space}, but the data's actions are like {info.action_space}"
         )
-    if theirs.is_bounded and not ours.is_bounded:
+    if theirs.is_bounded and not ours.is_bounded and info.actions_are_scaled:
         raise EnvError(
             f"environment {env_id!r} takes {action_space}, but the data's actions are outside [-1, 1] and the file "
             "names no action space: write the space as JSON to the attribute 'action_space' of the group 'data'"

@@ -178,7 +178,7 @@ def show_states(
 
 
 def _actions_of(env: gym.Env[Any, Any], info: StoreInfo, actions: np.ndarray) -> np.ndarray:
-    """Return stored actions as the environment takes them; [-1, 1] is scaled where the data does not say its space."""
+    """Return stored actions as the environment takes them; some data without a space is scaled to [-1, 1]."""
     name = env.spec.id if env.spec else str(env)
     if info.spaces_are_known:
         check_actions(env.action_space, info.action_space, name)
@@ -189,7 +189,8 @@ def _actions_of(env: gym.Env[Any, Any], info: StoreInfo, actions: np.ndarray) ->
         raise EnvError(
             f"environment {name!r} takes {env.action_space}, but the data's actions are like {info.action_space}"
         )
-    return theirs.decode(ours.encode(actions)) if theirs.kind == "continuous" else actions
+    is_scaled = theirs.kind == "continuous" and info.actions_are_scaled
+    return theirs.decode(ours.encode(actions)) if is_scaled else actions
 
 
 def _picture(env: gym.Env[Any, Any], result: Replay, total: float) -> np.ndarray:

@@ -56,7 +56,7 @@ class AlgoPolicy:
 
     def __call__(self, step: TimeStep) -> np.ndarray:
         """Forget the rows that begin, then act."""
-        self._vector.reset(step.is_first)
+        self._vector.reset(step.is_first | step.terminated | step.truncated)  # what it does at an end is not used
         if self._clear_at is not None:
             self._vector.clear_memory(step.step == self._clear_at)
         actions = self._vector.act(step.obs, step.reward, action_mask=step.action_mask)

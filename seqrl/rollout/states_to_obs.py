@@ -24,8 +24,8 @@ from seqrl.core.strict_json import parse_json
 from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.readers.robomimic import ROBOSUITE, as_text, environment_id, naming, natural_order, own_values
 from seqrl.data.robosuite_raw import env_args_of
+from seqrl.envs.infos import has_succeeded, is_success
 from seqrl.envs.make import make_env
-from seqrl.envs.vector import SUCCESS_KEYS
 from seqrl.rollout.playback import goes_to_states
 
 Said = Callable[[int, int, str], None]
@@ -203,17 +203,12 @@ def _observed(
     rows, solved = [flatten_obs(space, reset_to({"model": model, "states": states[0]}))], []
     for state in states[1:]:
         rows.append(flatten_obs(space, reset_to({"states": state})))
-        solved.append(is_solved is not None and _truth(is_solved()))
+        solved.append(is_solved is not None and is_success(is_solved()))
     obs, _, _, _, info = env.step(actions[-1])
     rows.append(flatten_obs(space, obs))
-    told = any(bool(info.get(key)) for key in SUCCESS_KEYS)
-    solved.append(told or (is_solved is not None and _truth(is_solved())))
+    told = has_succeeded(info)
+    solved.append(told or (is_solved is not None and is_success(is_solved())))
     return [{k: np.array(v) for k, v in row.items()} for row in rows], np.array(solved, bool)
-
-
-def _truth(success: Any) -> bool:
-    """Return what an environment says of success: a bool, or robomimic's dict with ``task``."""
-    return bool(success.get("task")) if isinstance(success, dict) else bool(success)
 
 
 def _dones(solved: np.ndarray, mode: int) -> np.ndarray:

@@ -69,10 +69,8 @@ def _checkpoints(runs: Sequence[str], *, is_every: bool) -> list[Path]:
     found: list[Path] = []
     for run in runs:
         folder = Path(run) / "checkpoints"
-        if is_every and folder.is_dir():
-            found += sorted(path.parent for path in folder.glob(f"*/{CARD}"))
-        else:
-            found.append(find_checkpoint(run))
+        every = sorted(path.parent for path in folder.glob(f"*/{CARD}")) if is_every else []
+        found += every or [find_checkpoint(run)]
     return list(dict.fromkeys(found))
 
 

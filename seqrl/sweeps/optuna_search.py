@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _WATCH_S = 1.0
 _FAILED = "failed"
 _SETTING = "setting"
+_MORE_SEEDS = "more seeds"
 _STARTUP_TRIALS = 5
 
 
@@ -110,20 +111,28 @@ class Search:
                 study.enqueue_trial(self._params(setting))
         for old in trials:
             if old.state is optuna.trial.TrialState.RUNNING:
-                study.enqueue_trial(old.params)
                 study.tell(old.number, state=optuna.trial.TrialState.FAIL)
-            elif old.state in (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED):
+            elif self._is_done(old):
                 self._remember(old)
-                self.num_done += 1
-        failed = {t.user_attrs[_SETTING]: t.params for t in trials if _FAILED in t.user_attrs}
-        for text, params in failed.items():
-            if self._plan.setting(json.loads(text)).name not in self.settings:
-                study.enqueue_trial(params)
+                self.num_done += _MORE_SEEDS not in old.user_attrs
+        left = [old for old in trials if _SETTING in old.user_attrs and self._setting(old).name not in self.settings]
+        for name, old in {self._setting(old).name: old for old in left}.items():
+            was_complete = any(self._setting(o).name == name and o.value is not None for o in left)
+            study.enqueue_trial(old.params, user_attrs={_MORE_SEEDS: True} if was_complete else None)
         return study
+
+    def _setting(self, old: Any) -> Setting:
+        return self._plan.setting(json.loads(old.user_attrs[_SETTING]))
+
+    def _is_done(self, old: Any) -> bool:
+        """Tell whether a trial of an earlier part of the sweep needs no more runs; it does if there are more seeds."""
+        states = self._optuna.trial.TrialState
+        runs = self._plan.runs_of(self._setting(old)) if old.state is states.COMPLETE else []
+        return old.state is states.PRUNED or (bool(runs) and all(map(self._folder.is_finished, runs)))
 
     def _remember(self, old: Any) -> None:
         """Take note of a trial of an earlier part of the sweep."""
-        setting = self._plan.setting(json.loads(old.user_attrs[_SETTING]))
+        setting = self._setting(old)
         self.settings[setting.name] = setting
         if old.state is self._optuna.trial.TrialState.PRUNED:
             self.notes[setting.name] = "pruned"

@@ -6,6 +6,7 @@ so far. A job that SLURM preempts, or whose time is up, saves, and goes on when 
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import importlib
 import logging
@@ -71,7 +72,8 @@ class TrainJob:
         """Let the run save, and return what is to go on with it; submitit calls it before a job is ended."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._process.pid, 0)  # wait() would wait for itself: a signal has interrupted it
         return import_submitit().helpers.DelayedSubmission(TrainJob(self._run_file, self._path))
 
 

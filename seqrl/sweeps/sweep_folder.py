@@ -164,14 +164,23 @@ class SweepFolder:
         return SettingScores(setting.name, setting.values, scores, note, is_base, is_share)
 
     def write_results(self, settings: Sequence[Setting], notes: Mapping[str, str]) -> str:
-        """Write ``sweep.csv``, ``sweep.md``, ``sweep.png`` and ``best.json``, and return the table."""
+        """Write ``sweep.csv``, ``sweep.md``, ``sweep.png`` and ``best.json``, and return the table.
+
+        Raises:
+            DataError: If no run has a score because the metric is none that they log.
+        """
         found = self.scores(settings, notes)
+        if found.best is None:
+            for run in [run for run in self._plan.runs() if self.is_finished(run)][:1]:
+                self.check_metric(run)
         table = sweep_table(found)
         write_atomic(self.path / "sweep.csv", sweep_csv(found))
         write_atomic(self.path / "sweep.md", table + "\n")
         draw_sweep(self.path / "sweep.png", found)
         if (best := found.best) is not None:
             write_json(self.path / "best.json", self._plan.best_values(self._plan.setting(best.values)))
+        else:
+            (self.path / "best.json").unlink(missing_ok=True)
         return table
 
 

@@ -137,6 +137,18 @@ def test_values_of_a_run_file_and_its_template_are_taken(tmp_path):
 
 
 @pytest.mark.usefixtures("_here")
+def test_paths_and_numbers_of_numpy_are_values_too(tmp_path):
+    data = [{"path": tmp_path / "none.hdf5", "weight": np.float32(1.0)}]
+    for call in (
+        lambda: seqrl.train("bc", train={"data": data}),
+        lambda: seqrl.train({"algo_name": "bc", "train": {"data": data}}),
+    ):
+        with pytest.raises(seqrl.core.errors.SeqrlError, match=r"none\.hdf5"):
+            call()
+    with pytest.raises(ConfigError, match="is not JSON: a run file holds"):
+        seqrl.train("bc", train={"seed": {1}})
+
+
 def test_data_are_opened():
     from seqrl.scripts.collect_dataset import main
 

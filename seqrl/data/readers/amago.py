@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -116,6 +117,7 @@ def _trajectory(file: Path, dones_mean: str, *, is_discrete: bool) -> Trajectory
         none = np.zeros(num, bool)
         start = int(arrays["time_idxs"].ravel()[0])
         actions = arrays["actions"].argmax(-1) if is_discrete else arrays["actions"].astype(np.float32)
+        before = _before(arrays, is_discrete=is_discrete) if start else {}
         return Trajectory(
             obs={key.removeprefix(OBS_PREFIX): value for key, value in arrays.items() if key.startswith(OBS_PREFIX)},
             actions=actions,
@@ -123,4 +125,14 @@ def _trajectory(file: Path, dones_mean: str, *, is_discrete: bool) -> Trajectory
             terminated=ended if dones_mean == "terminated" else none,
             truncated=ended if dones_mean == "truncated" else none,
             start_step=start,
+            **before,
         ).check()
+
+
+def _before(arrays: dict[str, np.ndarray], *, is_discrete: bool) -> dict[str, Any]:
+    """Return the action and the reward before the first step of a piece, if the file has them."""
+    if "rl2s" not in arrays:
+        return {}
+    reward, *action = arrays["rl2s"][0]
+    prev_action = np.asarray(np.argmax(action)) if is_discrete else np.asarray(action, np.float32)
+    return {"prev_action": prev_action, "prev_reward": float(reward)}

@@ -180,7 +180,9 @@ def _info(path: Path, files: list[Path], columns: Mapping[str, str]) -> StoreInf
     has_next = has_last or any(k.startswith("next_obs/") for k in columns)
     space = infer_observation_space(arrays)
     action_space = infer_action_space(extremes(_all_actions(files, columns["actions"])))
-    return StoreInfo(space, action_space, has_next_obs=has_next, spaces_are_known=False, source=str(path))
+    return StoreInfo(
+        space, action_space, has_next_obs=has_next, spaces_are_known=False, actions_are_scaled=False, source=str(path)
+    )
 
 
 def _all_actions(files: list[Path], name: str) -> Iterator[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from seqrl.data.readers.robomimic import check_size, naming, own_names
 from seqrl.data.store import StoreInfo
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
+TELLING = ("timeouts", "next_observations")
+"""Of these one has to be there: they tell where an episode ended that was not terminal."""
 _CHUNK = 100_000
 
 
@@ -35,15 +38,19 @@ class D4RL(Reader):
 
     def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open a file."""
-        return read_d4rl(path)
+        return read_d4rl(path, **options)
 
 
 @contextmanager
-def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
+def read_d4rl(path: Path, dones_mean: str = "terminated") -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
     """Open a file of D4RL; one episode is read at a time.
 
     Episodes end at ``terminals`` and ``timeouts``, and where ``next_observations`` do not go on in the next row. If
     those are missing, the last observation of an episode that was not terminal is unknown: its last step is left out.
+
+    Args:
+        path: The file.
+        dones_mean: What ``terminals`` mean: ``terminated`` or ``truncated``.
 
     Raises:
         DataError: If an array is missing, or the lengths differ.
@@ -53,7 +60,12 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
             file = stack.enter_context(foreign_file(path))
             if missing := sorted(set(NEEDED) - set(own_names(file))):
                 raise DataError(f"{path} lacks {', '.join(missing)}")
-            columns = {name: file[name] for name in (*NEEDED, "timeouts", "next_observations") if name in file}
+            columns = {name: file[name] for name in (*NEEDED, *TELLING) if name in file}
+            if not columns.keys() & set(TELLING):
+                raise DataError(
+                    f"{path} has neither timeouts nor next_observations, so an episode that ended at a time limit "
+                    "would run into the next; add an array timeouts (zeros if all episodes end at terminals)"
+                )
             _check(columns, path)
             ends = _ends(columns)
             actions = columns["actions"]
@@ -62,9 +74,10 @@ def read_d4rl(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
                 infer_observation_space(sample),
                 infer_action_space(extremes(actions[i : i + _CHUNK] for i in range(0, len(actions), _CHUNK))),
                 spaces_are_known=False,
+                actions_are_scaled=False,
                 source=str(path),
             )
-        yield info, _trajectories(columns, ends, path)
+        yield info, _trajectories(columns, ends, path, are_limits=dones_mean == "truncated")
 
 
 def _check(columns: dict[str, Any], path: Path) -> None:
@@ -98,13 +111,16 @@ def _ends(columns: dict[str, Any]) -> np.ndarray:
     return ends
 
 
-def _trajectories(columns: dict[str, Any], ends: np.ndarray, path: Path) -> NamedTrajectories:
+def _trajectories(columns: dict[str, Any], ends: np.ndarray, path: Path, *, are_limits: bool) -> NamedTrajectories:
     begin = 0
     for number, stop in enumerate(np.flatnonzero(ends) + 1):
         with naming(path, "D4RL file"):
             trajectory = _trajectory(columns, begin, int(stop))
         begin = int(stop)
         if trajectory is not None:
+            if are_limits:
+                ended = trajectory.terminated | trajectory.truncated
+                trajectory = replace(trajectory, terminated=np.zeros_like(ended), truncated=ended)
             yield f"episode_{number}", trajectory.check()
 
 

@@ -185,6 +185,7 @@ def read_lerobot(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInf
             infer_action_space(extremes(reading.actions())),
             has_next_obs=False,
             spaces_are_known=False,
+            actions_are_scaled=False,
             source=str(path),
         )
     yield info, reading.trajectories(dones_mean)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -41,6 +41,8 @@ def local_dataset(name: str) -> Path | None:
 
 class Minari(Reader):
     """The folder of a dataset, the folder ``data`` in it, or its HDF5 file."""
+
+    takes: ClassVar[frozenset[str]] = frozenset()
 
     def can_read(self, path: Path) -> bool:
         """Tell by the names of the files."""

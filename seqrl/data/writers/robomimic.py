@@ -83,6 +83,8 @@ def _write(file: h5py.File, info: StoreInfo, trajectories: Iterable[Trajectory],
     data.attrs["action_space"] = _text(space_to_json(info.action_space))
     if not info.spaces_are_known:
         data.attrs["spaces_are_known"] = False
+    if not info.actions_are_scaled:
+        data.attrs["actions_are_scaled"] = False
     count = total = 0
     for count, trajectory in enumerate(trajectories, start=1):
         demo = data.create_group(f"demo_{count - 1}" if names is None else names[count - 1])

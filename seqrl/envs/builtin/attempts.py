@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import OBS_KEY
+from seqrl.envs.infos import LOG_PREFIX, SUCCESS_KEYS, is_success
 from seqrl.envs.make import make_env
-from seqrl.envs.vector import LOG_PREFIX, SUCCESS_KEYS
 
 ATTEMPT_KEY = "attempt"
 """Observation entry of the two numbers that are added."""
@@ -70,7 +70,7 @@ class Attempts(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         told = [key for key in SUCCESS_KEYS if key in info]
-        self._success |= any(bool(info[key]) for key in told)
+        self._success |= any(is_success(info[key]) for key in told)
         is_last = self._num_over == self.attempts - 1
         if not is_last:
             info = {key: value for key, value in info.items() if key not in told}

@@ -26,7 +26,7 @@ from seqrl.envs.check.values import (
     same,
     short,
 )
-from seqrl.envs.vector import SUCCESS_KEYS
+from seqrl.envs.infos import SUCCESS_KEYS
 
 
 class Findings:

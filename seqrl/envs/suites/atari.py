@@ -101,8 +101,9 @@ def make(
         options: Of ``gymnasium.make``, such as ``mode``, ``difficulty`` and ``repeat_action_probability``.
     """
     kind = "grayscale" if grayscale else "rgb"
+    limit = options.pop("max_episode_steps", None)
     env = gym.make(env_id, frameskip=1, obs_type=kind, full_action_space=all_actions, **options)
-    return AtariView(
+    view = AtariView(
         env,
         frame_skip=frame_skip,
         screen_size=screen_size,
@@ -110,3 +111,4 @@ def make(
         end_at_life_loss=end_at_life_loss,
         all_actions=all_actions,
     )
+    return view if limit is None else gym.wrappers.TimeLimit(view, limit)

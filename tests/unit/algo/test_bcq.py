@@ -119,6 +119,20 @@ def test_a_perturbation_stays_small_and_its_copy_follows():
     assert any(not torch.equal(a, b) for a, b in zip(before, algo.target_perturbation.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("space", "proposals"), [(DISCRETE, "vae"), (BOX, "gmm"), (BOX, "vae")])
+def test_more_discounts_share_one_model_of_actions(space, proposals):
+    values = {"proposals": proposals} if space is BOX else {}
+    one, batch = built(space, **values)
+    more, _ = built(space, extra_gammas=[0.5], **values)
+    for part in ("actor", "trunk"):
+        more.nets[part].load_state_dict(one.nets[part].state_dict())
+    if proposals == "gmm" or space is DISCRETE:
+        losses = [a.actor_terms(a.look(batch)).losses["actor"][1] for a in (one, more)]
+        torch.testing.assert_close(*losses)
+    more.set_train()
+    assert torch.isfinite(more.train_on_batch(batch)["loss/total"])
+
+
 def test_what_cannot_propose_is_refused():
     with pytest.raises(ConfigError, match="proposals 'gmm' need auto or gmm"):
         built(proposals="gmm", distribution={"type": "gaussian"})

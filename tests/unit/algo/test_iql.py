@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -174,3 +175,20 @@ def test_values_of_observations_are_those_of_a_batch(name, space):
         algo.get_state_action_value(now)
     with pytest.raises(DataError, match="observations have nothing; the policy reads"):
         algo.get_state_value({})
+
+
+@pytest.mark.parametrize("name", ["actor_critic", "cql", "bcq"])
+def test_values_of_observations_with_a_mask_count_legal_actions_only(name):
+    """Where one action is legal, a value is that of this action."""
+    algo = small_algo(name, "gru", ACTION_SPACES["discrete"])
+    algo.set_eval()
+    given = random_batch(ACTION_SPACES["discrete"])
+    now = {k: v[:, 0].numpy() for k, v in given.inputs.obs.items()}
+    num, only = len(given.actions), given.actions[:, 0] > 0
+    value = algo.get_state_value({**now, "action_mask": only.numpy()})
+    of_action = algo.get_state_action_value(now, given.actions[:, 0])
+    if name != "bcq":  # its value is another mix of the critics
+        torch.testing.assert_close(value, of_action)
+    assert not value.equal(algo.get_state_value(now))
+    with pytest.raises(DataError, match="row 1 leaves no legal action"):
+        algo.get_state_value({**now, "action_mask": only.numpy() & (np.arange(num) != 1)[:, None]})

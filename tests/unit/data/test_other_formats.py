@@ -15,10 +15,11 @@ from PIL import Image
 
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
-from seqrl.data import StoreInfo, StoreWriter, convert
+from seqrl.data import SequenceDataset, Source, StoreInfo, StoreWriter, convert
 from seqrl.data.ingest import open_store
 from seqrl.data.readers import READERS
 from seqrl.data.readers.arrow import images_of, numbers_of
+from seqrl.rollout.agreement import agreed_spaces
 from seqrl.scripts import convert_dataset
 
 WRITTEN = Path(__file__).parents[2] / "data" / "minari"
@@ -148,6 +149,52 @@ def test_d4rl_without_timeouts_is_cut_where_observations_do_not_go_on(tmp_path):
     found = list(open_store(written(tmp_path / "d.hdf5", data | {"next_observations": after})).trajectories())
     assert [len(each) for each in found] == [10, 10, 10]
     assert not found[1].truncated.any()
+
+
+def test_d4rl_that_cannot_tell_where_time_ran_out_is_refused(tmp_path):
+    data = steps()
+    del data["timeouts"]
+    with pytest.raises(DataError, match=r"neither timeouts nor next_observations.*add an array timeouts"):
+        open_store(written(tmp_path / "d.hdf5", data))
+
+
+def test_terminals_of_d4rl_may_be_time_limits(tmp_path):
+    given = written(tmp_path / "d.hdf5", steps())
+    one, two, _ = open_store(given, {"dones_mean": "truncated"}).trajectories()
+    assert (one.terminated.any(), one.truncated[-1], two.truncated.any()) == (False, True, False)
+    with pytest.raises(DataError, match="minari knows its time limits"):
+        open_store(str(WRITTEN / "cart-v0"), {"dones_mean": "truncated"})
+
+
+def test_a_piece_of_amago_knows_what_was_before_it(tmp_path):
+    before = np.zeros((6, 4))
+    before[0] = [7.0, 0.0, 0.0, 1.0]
+    save_amago(tmp_path / "a", rl2s=before)
+    (piece,) = open_store(str(tmp_path / "a")).trajectories()
+    assert (piece.start_step, int(piece.prev_action), piece.prev_reward) == (2, 2, 7.0)
+    before[0] = [7.0, 0.5, -0.5, 0.25]
+    save_amago(tmp_path / "b", discrete=False, rl2s=before)
+    (piece,) = open_store(str(tmp_path / "b")).trajectories()
+    np.testing.assert_array_equal(piece.prev_action, np.array([0.5, -0.5, 0.25], np.float32))
+
+
+def test_actions_of_d4rl_are_in_the_units_of_the_environment(tmp_path):
+    """A file whose actions happen to lie in [-1, 1] is no robomimic file, and one that leaves it is fine."""
+    wide, narrow = spaces.Box(-2.0, 2.0, (2,)), spaces.Box(-0.4, 0.4, (2,))
+    for env_space, scale in ((narrow, 0.4), (wide, 2.0)):
+        data = steps() | {"actions": (scale * steps()["actions"]).astype(np.float32)}
+        name = tmp_path / f"{scale}.hdf5"
+        store = open_store(written(name, data))
+        info = agreed_spaces(store.info, store.info.observation_space, env_space, "Env-v0")
+        dataset = SequenceDataset([Source(store, np.arange(3))], 4)
+        dataset.use_categories(info.action_space)
+        encoded = dataset.get_trajectory_at_index(0)["actions"]
+        np.testing.assert_allclose(encoded, data["actions"][:10] / scale, atol=1e-6)
+        converted = str(tmp_path / f"robomimic_{scale}.hdf5")
+        assert convert_dataset.main([str(name), converted, "--to", "robomimic"]) == 0
+        again = open_store(converted).info
+        assert agreed_spaces(again, again.observation_space, env_space, "Env-v0").action_space == env_space
+        assert not again.actions_are_scaled
 
 
 def save_amago(folder, num=5, seed=0, *, discrete=True, **changes):

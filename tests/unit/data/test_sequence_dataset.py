@@ -287,9 +287,22 @@ def test_sources_that_differ_are_refused(tmp_path):
     one = write(tmp_path / "one", [make_trajectory(0, 3, space)], space)
     other_obs = write(tmp_path / "obs", [make_trajectory(0, 3, space, obs={"id": np.zeros((4, 2))})], space)
     other_space = write(tmp_path / "space", [make_trajectory(0, 3, space)], spaces.Discrete(9))
-    for other in (other_obs, other_space):
-        with pytest.raises(DataError, match="different observations, actions or action masks"):
+    for other, what in ((other_obs, "observations, actions or action masks"), (other_space, r"spaces: Discrete\(9\)")):
+        with pytest.raises(DataError, match=f"different .*{what}"):
             SequenceDataset([whole(one), whole(other)], 2)
+
+
+def test_data_that_lacks_the_last_action_is_mixed_with_what_the_environment_gives(tmp_path):
+    few, all_of_them = spaces.Discrete(3), spaces.Discrete(4)
+    data = write(tmp_path / "data", [make_trajectory(0, 3, few)], few, spaces_are_known=False)
+    live = write(tmp_path / "live", [], all_of_them)
+    dataset = SequenceDataset([whole(data), Source(live, min_trajectories=0)], 2)
+    dataset.use_categories(all_of_them)
+    with StoreWriter(tmp_path / "live", live.info) as writer:
+        writer.append(make_trajectory(1, 3, all_of_them))
+    dataset.refresh(1)
+    assert dataset.batch(4, seed=0, path=()).actions.shape[-1] == 4
+    assert dataset.get_trajectory_at_index(0)["actions"].shape[-1] == 4
 
 
 # ---------------------------------------------------------------------------------------------- split

@@ -180,6 +180,12 @@ def test_a_second_writer_adds_and_keeps_the_info(tmp_path):
     assert store.info == INFO
 
 
+def test_data_without_last_observations_is_not_added_to_data_with_them(tmp_path):
+    write(tmp_path, plain(), info=replace(INFO, has_next_obs=True))
+    with pytest.raises(DataError, match="true last observations, which the new data lacks"):
+        StoreWriter(tmp_path, replace(INFO, has_next_obs=False))
+
+
 def test_both_areas_are_read(tmp_path):
     path = write(tmp_path / "s", plain(2), area="fifo")
     write(path, plain(5), area="protected")

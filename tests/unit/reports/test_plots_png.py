@@ -19,10 +19,11 @@ def test_smoothing_is_a_weighted_mean_of_the_past():
     np.testing.assert_allclose(smoothed(np.full(50, 3.0), 0.9), 3.0)
 
 
-def test_the_axis_is_environment_steps_where_there_are_any():
+def test_the_axis_is_environment_steps_where_all_runs_take_some():
     offline, online = [{"step": 1, "progress/env_steps": 0.0}], [{"step": 1, "progress/env_steps": 9.0}]
     assert default_axis([offline]) is GRADIENT_STEPS
-    assert default_axis([offline, online]) is AXES["env_steps"]
+    assert default_axis([offline, online]) is GRADIENT_STEPS
+    assert default_axis([online]) is AXES["env_steps"]
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.9])

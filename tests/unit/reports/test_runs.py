@@ -7,6 +7,7 @@ import pytest
 from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.reports.runs import find_runs, group_runs, method_names, read_run, task_names
+from seqrl.reports.series import AXES, GRADIENT_STEPS
 
 
 def make_run(folder, *, seed=0, memory="gru", env="CartPole-v1", kwargs=None, rows=(), **settings):
@@ -89,3 +90,31 @@ def test_a_damaged_config_is_named(tmp_path):
     (folder / "config.json").write_text("{")
     with pytest.raises(DataError, match="not readable"):
         read_run(folder)
+
+
+def test_methods_whose_settings_look_alike_stay_apart(tmp_path):
+    for name in ("expert", "random"):
+        data = [{"path": f"/a/long/way/to/the/{name}_episodes_of_this_task.hdf5"}]
+        values = {"train": {"data": data}, "env": {"id": "CartPole-v1"}}
+        make_run(tmp_path / name)
+        (tmp_path / name / "config.json").write_text(json.dumps(config_factory("bc", values).to_json()))
+    one, other = group_runs([str(tmp_path)])
+    assert one.name != other.name
+    assert (len(one.runs), len(other.runs)) == (1, 1)
+
+
+def test_runs_that_were_evaluated_elsewhere_are_of_another_task(tmp_path):
+    for length in (10, 50):
+        folder = make_run(tmp_path / str(length))
+        values = {"env": {"id": "seqrl/TMazePassive-v0", "eval_kwargs": {"corridor_length": length}}}
+        (folder / "config.json").write_text(json.dumps(config_factory("bc", values).to_json()))
+    (method,) = group_runs([str(tmp_path)])
+    assert task_names(method.runs) == ["TMazePassive-v0 corridor_length=10", "TMazePassive-v0 corridor_length=50"]
+
+
+def test_of_several_evaluations_at_one_place_the_last_counts(tmp_path):
+    rows = [{"step": s, "progress/env_steps": 0.0, "eval/return_mean": float(s)} for s in (0, 100, 200)]
+    run = read_run(make_run(tmp_path / "run", rows=rows))
+    assert run.points("eval/return_mean", AXES["env_steps"]).tolist() == [[0.0, 200.0]]
+    assert run.points("eval/return_mean", GRADIENT_STEPS).tolist() == [[0.0, 0.0], [100.0, 100.0], [200.0, 200.0]]
+    assert run.points("eval/other", GRADIENT_STEPS).shape == (0, 2)

@@ -54,6 +54,22 @@ def test_it_begins_with_the_base_and_finds_better(stand_in, optuna, capsys):
     assert "12 of 12 runs are finished already" in capsys.readouterr().err
 
 
+def test_seeds_may_be_added(stand_in, optuna, capsys):
+    values = {"draw": DRAW, "search": "optuna", "prune_after": None, "set": {"train.num_epochs": 1}}
+    mine = stand_in(**values, trials=2, seeds=1)
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0
+    before = set(mine.epochs)
+    mine = stand_in(**values, trials=2, seeds=2)
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0
+    assert {name.replace("seed0", f"seed{seed}") for name in before for seed in (0, 1)} == set(mine.epochs)
+    assert len({name.rpartition("_")[0] for name in mine.epochs}) == 2
+    capsys.readouterr()
+    stand_in(**values, trials=3, seeds=2)
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0
+    assert "4 of 6 runs are finished already" in capsys.readouterr().err
+    assert len(mine.epochs) == 6
+
+
 def test_less_can_be_better(stand_in, optuna, capsys):
     values = {"draw": {RATE: {"one_of": [1e-4, 1e-3, 1e-2]}}, "trials": 3, "search": "optuna", "direction": "min"}
     mine = stand_in(**values, set={"train.num_epochs": 1})

@@ -101,6 +101,16 @@ def test_a_metric_that_is_not_there_is_told_after_the_first_run(stand_in, capsys
     assert len(mine.epochs) == 1
 
 
+def test_a_metric_misspelt_afterwards_spoils_no_table(stand_in, capsys):
+    mine = stand_in(grid=GRID, seeds=1)
+    assert sweep.main(["mine.json", "--jobs", "2"]) == 0
+    before = mine.read("sweep.csv"), mine.read("best.json")
+    stand_in(grid=GRID, seeds=1, metric="eval/return_men")
+    assert sweep.main(["mine.json"]) == 2
+    assert "has no 'eval/return_men'; did you mean 'eval/return_mean'?" in capsys.readouterr().err
+    assert (mine.read("sweep.csv"), mine.read("best.json")) == before
+
+
 def test_another_base_is_another_sweep(stand_in, capsys):
     stand_in(seeds=1)
     assert sweep.main(["mine.json"]) == 0

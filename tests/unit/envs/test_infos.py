@@ -1,0 +1,80 @@
+"""What environments tell in ``info``, and how long their episodes are."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from seqrl.core.errors import EnvError
+from seqrl.envs.horizon import horizon_and_kind
+from seqrl.envs.infos import is_success, plain_info
+from seqrl.envs.make import EndAtSuccess, make_batched_env
+
+
+class Teller(gym.Env):
+    """Two steps; the last tells something of its own type."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def __init__(self, told):
+        self.told = told
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), 0.0, self.time == 2, False, self.told if self.time == 2 else {}
+
+
+def last_step(*tellers):
+    env = make_batched_env([lambda told=told: Teller(told) for told in tellers], len(tellers))
+    env.reset(seed=0)
+    actions = np.eye(2, dtype=np.float32)[[0] * len(tellers)]
+    env.step(actions)
+    step = env.step(actions)
+    env.close()
+    return step
+
+
+def test_a_logged_number_keeps_its_value_whatever_the_type_of_the_first_row():
+    values, known = last_step({"log/score": 0}, {"log/score": 0.75}, {"log/score": True}).log["log/score"]
+    assert values.tolist() == [0.0, 0.75, 1.0]
+    assert known.all()
+
+
+def test_success_may_be_a_dict_or_an_array_of_one():
+    step = last_step({"is_success": {"task": False}}, {"is_success": {"task": True}}, {"success": np.array([False])})
+    assert step.success.tolist() == [False, True, False]
+    assert step.success_known.all()
+    env = EndAtSuccess(Teller({"is_success": {"task": False}}))
+    env.reset()
+    assert not env.step(0)[2]
+    with pytest.raises(EnvError, match=r"shape \(2,\), not one value"):
+        is_success(np.zeros(2))
+    info = {"other": 1}
+    assert plain_info(info) is info
+
+
+def test_a_callable_has_to_make_a_new_environment_each_time():
+    one = gym.make("CartPole-v1")
+    with pytest.raises(EnvError, match="one environment twice"):
+        make_batched_env(lambda: one, 3)
+    with pytest.raises(EnvError, match="this one returned None"):
+        make_batched_env(lambda: None, 1)
+    with pytest.raises(EnvError, match="a callable that makes an environment is needed"):
+        make_batched_env(one, 1)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "steps"),
+    [
+        ("seqrl/Attempts-v0", {"env_id": "CartPole-v1", "attempts": 3}, 1500),
+        ("seqrl/Attempts-v0", {"env_id": "CartPole-v1", "attempts": 3, "max_episode_steps": 70}, 70),
+        ("CartPole-v1", {}, 500),
+    ],
+)
+def test_the_horizon_is_that_of_all_attempts(env_id, kwargs, steps):
+    assert horizon_and_kind(env_id, kwargs)[:2] == (steps, "its time limit")
