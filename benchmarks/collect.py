@@ -27,7 +27,7 @@ from seqrl.core.seeding import seed_sequence
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.types import TimeStep
 from seqrl.data import StoreWriter
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.exploration import EpsilonGreedy
 from seqrl.envs.recorder import Recorder
 from seqrl.rollout.environments import Task, build_env, row_makers

@@ -21,7 +21,8 @@ from record import record, table, write_table
 
 import seqrl
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.data.store import StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.builtin.relay import CORRIDOR, DEAD_END, FORK, GOAL, NUM_PLACES, A, Relay
 
 PAGES = Path(__file__).parents[1] / "docs" / "algorithms"

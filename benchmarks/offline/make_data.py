@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from seqrl.core.files import write_json
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 from seqrl.data.writers.robomimic import write_robomimic
 
 Act = Callable[[np.ndarray], np.ndarray]

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqrl.configs.base_config import CONFIGS
+from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.core.errors import ConfigError
+from seqrl.core.registry import TIMESTEP_ENCODERS
 
 EPOCHS = 40
 EVALUATIONS = 10
@@ -92,11 +93,20 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
     out = _copied(values)
     section = CONFIGS.get(str(out["algo_name"])).model_fields["algo"].annotation
     known = set(getattr(section, "model_fields", {}))
-    proposals = _shared(out, budget) + (_online(out, budget) if budget.env_steps else _offline(out, budget))
+    encoder = TIMESTEP_ENCODERS.sections.get(str(_get(out, "observation.timestep_encoder.type", "auto")))
+    known_of_encoder = set(getattr(encoder, "model_fields", {}))
+    try:
+        proposals = _shared(out, budget) + (_online(out, budget) if budget.env_steps else _offline(out, budget))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if not isinstance(error, ConfigError):
+            config_factory(str(out["algo_name"]), out)  # it says which key is wrong
+        raise
     done = []
     for proposal in proposals:
         path = proposal.key.split(".")
         if path[0] == "algo" and path[1] not in known:
+            continue
+        if path[:2] == ["observation", "timestep_encoder"] and path[2] not in known_of_encoder:
             continue
         if _set(out, path, proposal.value):
             done.append(proposal)
@@ -119,7 +129,9 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("train.sample_by", "transition", "every step counts equally"),
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
         Derived("train.num_epochs", EPOCHS, "fixed"),
-        Derived("experiment.evaluation.every_n_epochs", EPOCHS // EVALUATIONS, f"{EVALUATIONS} evaluations"),
+        Derived(
+            "experiment.evaluation.every_n_epochs", max(1, _epochs(values) // EVALUATIONS), "about ten evaluations"
+        ),
         Derived("experiment.evaluation.episodes", *_episodes(budget)),
         Derived("observation.timestep_encoder.d_hidden", 128, small),
         Derived("observation.timestep_encoder.d_output", 128, small),
@@ -138,7 +150,9 @@ def _episodes(budget: Budget) -> tuple[int, str]:
     fitting = steps // (EVALUATIONS * budget.horizon)
     if fitting >= MAX_EPISODES:
         return MAX_EPISODES, "all evaluations together cost less than learning"
-    return max(fitting, MIN_EPISODES), f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
+    if fitting < MIN_EPISODES:
+        return MIN_EPISODES, f"of up to {budget.horizon} steps; the fewest that tell something"
+    return fitting, f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
 
 
 def _fits(budget: Budget) -> bool:
@@ -170,16 +184,18 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     updates = _get(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
     if updates is None or ratio is not None:
-        ratio = ratio or round(REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75, 3)
+        ratio = ratio or float(f"{REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75:.3g}")
         updates = max(1, round(ratio * per_epoch * num_envs))
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
+    most = _get(values, "collect.replay.max_transitions", None)
+    begin = max(1, total // 50 if most is None else min(total // 50, most // 2))
     out = [
         Derived(
             "collect.num_envs", num_envs, f"{NUM_ENVS}, or fewer with a thousand steps each; at least one per task"
         ),
         Derived("collect.steps_per_epoch", per_epoch, f"{total} steps / {epochs} epochs / {num_envs} environments"),
-        Derived("collect.replay.min_transitions", max(1, total // 50), "2 % of the steps, before learning begins"),
+        Derived("collect.replay.min_transitions", begin, "2 % of the steps, before learning begins"),
     ]
     if ratio is not None and not is_by_ratio:  # the ratio is given, or is turned off
         out.append(Derived("train.steps_per_epoch", updates, f"{ratio} gradient steps per environment step"))

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError
 from seqrl.core.tensors import SeqBatch
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 
 class TrainingDataset(ABC):

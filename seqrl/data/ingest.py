@@ -21,7 +21,8 @@ from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers import Reader, choose_reader
 from seqrl.data.readers.minari import local_dataset
-from seqrl.data.store import FORMAT_VERSION, Store, StoreWriter
+from seqrl.data.store import Store, StoreWriter
+from seqrl.data.store_info import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.strict_json import parse_json
 from seqrl.data.hdf5_file import foreign_file, own_file
 from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, environment_id, naming, own_names, own_values
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 FILE = "robomimic_rest.hdf5"
 """In the folder of a store: states, models, action dictionaries, attributes."""

@@ -24,7 +24,8 @@ from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
 from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
-from seqrl.data.store import Store, StoreInfo
+from seqrl.data.store import Store
+from seqrl.data.store_info import StoreInfo
 
 
 class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):

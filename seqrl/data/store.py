@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from gymnasium import spaces
 
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import DataError, format_problem
+from seqrl.core.errors import DataError
 from seqrl.core.files import space_left, system_says, write_json
-from seqrl.core.spaces import MASK_KEY, ActionCodec, space_from_json, space_to_json
+from seqrl.core.spaces import MASK_KEY, ActionCodec, space_to_json
 from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.core.types import Trajectory
 from seqrl.data.file_map import most_maps, num_maps
@@ -29,8 +28,8 @@ from seqrl.data.shard import (
     shards_of,
     trajectory_columns,
 )
+from seqrl.data.store_info import StoreInfo
 
-FORMAT_VERSION = 1
 SHARD_BYTES = 64 * 2**20
 SHARDS_PER_BUDGET = 16
 Area = Literal["protected", "fifo"]
@@ -64,93 +63,6 @@ class Budget:
 
         num_bytes = share(self.num_bytes)
         return Budget(share(self.trajectories), share(self.transitions), min(SHARD_BYTES, num_bytes or SHARD_BYTES))
-
-
-@dataclass(frozen=True)
-class StoreInfo:
-    """What a store knows about all its trajectories.
-
-    Attributes:
-        observation_space: Of one environment.
-        action_space: Of one environment.
-        env_id: gymnasium id, or None if unknown.
-        env_kwargs: Arguments it was made with.
-        has_next_obs: Whether the last input of a trajectory is a true observation; without it, algorithms that
-            bootstrap must refuse the data.
-        spaces_are_known: Whether the data says its spaces; else they are inferred from its values.
-        actions_are_scaled: Of data that does not: whether continuous actions in [-1, 1] stand for the environment's
-            bounds; else they are what the environment takes.
-        filters: Filter key -> names of the episodes it selects.
-        source: Where the data came from, in words.
-    """
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    env_id: str | None = None
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    has_next_obs: bool = True
-    spaces_are_known: bool = True
-    actions_are_scaled: bool = True
-    filters: dict[str, list[str]] = field(default_factory=dict)
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse what is of another type: these come from files that others may have written.
-
-        Raises:
-            DataError: That names the attributes.
-        """
-        filters = self.filters.values() if isinstance(self.filters, dict) else [None]
-        types = {
-            "env_id": self.env_id is None or isinstance(self.env_id, str),
-            "env_kwargs": isinstance(self.env_kwargs, dict),
-            "has_next_obs, spaces_are_known, actions_are_scaled": {
-                type(self.has_next_obs),
-                type(self.spaces_are_known),
-                type(self.actions_are_scaled),
-            }
-            == {bool},
-            "filters": all(isinstance(f, list) and all(isinstance(n, str) for n in f) for f in filters),
-            "source": isinstance(self.source, str),
-        }
-        if wrong := [name for name, is_right in types.items() if not is_right]:
-            raise DataError(f"{self.source}: of the wrong type: {', '.join(wrong)}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ``store.json``."""
-        return {
-            "format_version": FORMAT_VERSION,
-            "observation_space": space_to_json(self.observation_space),
-            "action_space": space_to_json(self.action_space),
-            "env_id": self.env_id,
-            "env_kwargs": self.env_kwargs,
-            "has_next_obs": self.has_next_obs,
-            "spaces_are_known": self.spaces_are_known,
-            "actions_are_scaled": self.actions_are_scaled,
-            "filters": self.filters,
-            "source": self.source,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any], source: str) -> StoreInfo:
-        """Return the info that :meth:`to_json` wrote.
-
-        Raises:
-            DataError: If it is of another format, or lacks something.
-        """
-        version = value.get("format_version") if isinstance(value, dict) else None
-        if version != FORMAT_VERSION:
-            raise DataError(f"{source}: {format_problem('store format', version, FORMAT_VERSION)}")
-        try:
-            return cls(
-                observation_space=space_from_json(value["observation_space"]),
-                action_space=space_from_json(value["action_space"]),
-                spaces_are_known=value.get("spaces_are_known", True),
-                actions_are_scaled=value.get("actions_are_scaled", True),
-                **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
-            )
-        except KeyError as error:
-            raise DataError(f"{source}: lacks the key {error}") from error
 
 
 def _read_info(path: Path) -> StoreInfo:

@@ -25,7 +25,7 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
     """
     for measure in MEASURES:
         key = f"eval/{measure}_mean"
-        found = [row for row in rows if row.get(key) is not None]
+        found = [row for row in rows if row.get(key) is not None and row.get("progress/epoch", 1) > 0]  # 0 is not saved
         if not found:
             continue
         best, last = max(found, key=lambda row: float(row[key])), found[-1]

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from seqrl.core.errors import EnvError
 from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 
 def check_observations(env_space: spaces.Space[Any], expected: Mapping[str, ObsSpec], env_id: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from seqrl.configs import BaseConfig
@@ -67,6 +68,24 @@ def single_makers(
     if terminate_on_success:
         options["terminate_on_success"] = True
     return [env_maker(t.env_id, t.kwargs, **options) for t in chosen]
+
+
+def limited(makers: Makers | None, max_steps: int | None) -> Makers | None:
+    """Return makers of a user's own environments whose episodes end after so many steps; None limits nothing."""
+    if makers is None or max_steps is None:
+        return makers
+    if callable(makers):
+        return functools.partial(_with_limit, makers, max_steps)
+    return [functools.partial(_with_limit, maker, max_steps) for maker in makers]
+
+
+def _with_limit(make: Callable[[], Any], max_steps: int) -> gym.Env[Any, Any]:
+    env = make()
+    if not isinstance(env, gym.Env):
+        raise ConfigError(
+            "experiment.evaluation.max_steps limits single environments; a vector ends its episodes itself"
+        )
+    return gym.wrappers.TimeLimit(env, max_steps)
 
 
 def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int, max_steps: int | None = None) -> Makers:

@@ -14,7 +14,8 @@ from seqrl.core.errors import DataError, EnvError, did_you_mean
 from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.types import Trajectory
-from seqrl.data.store import Store, StoreInfo
+from seqrl.data.store import Store
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.faults import rendered
 from seqrl.rollout.agreement import check_actions
 from seqrl.rollout.video import as_picture, captioned, fitted, side_by_side

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(args)
     from seqrl.core.plugins import load_plugins
     from seqrl.core.seeding import generator, integer_seed
-    from seqrl.data.store import StoreInfo
+    from seqrl.data.store_info import StoreInfo
     from seqrl.data.writers.robomimic import write_robomimic
     from seqrl.envs import make_batched_env
     from seqrl.rollout.evaluator import evaluation_mode

@@ -108,7 +108,8 @@ def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, floa
 def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:
     """Write the episodes as a file, or as a store."""
     from seqrl.core.files import new_folder
-    from seqrl.data.store import StoreInfo, StoreWriter
+    from seqrl.data.store import StoreWriter
+    from seqrl.data.store_info import StoreInfo
     from seqrl.data.writers.robomimic import write_robomimic
 
     info = StoreInfo(

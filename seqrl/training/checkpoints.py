@@ -117,7 +117,8 @@ class Checkpoints:
         """Tell whether the end of this epoch has a checkpoint; every process has to call it."""
         epoch = self.progress.epoch
         is_due = epoch % self.config.experiment.save.last_every_n_epochs == 0 or self.is_kept(epoch)
-        return self._time_to_keep() is not None or is_due
+        is_best = self.parts.processes.gather(self.progress.metrics_epoch == epoch and bool(self._better()))[0]
+        return self._time_to_keep() is not None or is_due or is_best
 
     def is_kept(self, epoch: int) -> bool:
         """Tell whether the checkpoint after so many epochs stays, whatever names it."""
@@ -179,14 +180,19 @@ class Checkpoints:
 
     def _improved(self) -> list[str]:
         """Return the measures in which this epoch is the best so far, and remember its scores."""
-        improved: list[str] = []
+        better = self._better()
+        self.best |= better
+        return list(better)
+
+    def _better(self) -> dict[str, float]:
+        """Return the measures in which the last evaluation is better than every checkpoint, and its scores."""
+        better: dict[str, float] = {}
         for measure in self.config.experiment.save.best:
             metric, sign = BEST_BY[measure]
             value = self.progress.metrics.get(metric)
             if value is not None and sign * value > sign * self.best.get(measure, -sign * np.inf):
-                self.best[measure] = value
-                improved.append(measure)
-        return improved
+                better[measure] = value
+        return better
 
     # ------------------------------------------------------------------------------------------ state
     def state(self) -> TrainingState:

@@ -16,7 +16,7 @@ from seqrl.configs import config_factory
 from seqrl.core.generators import seed_everything
 from seqrl.core.plugins import load_plugins
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.rollout.environments import build_env
 from seqrl.training import setup

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, TrainingError
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 from seqrl.training.collector import CollectStats, merged
 from seqrl.training.ray_actor import ActorBody, Batch
 from seqrl.training.weights import PublishedWeights

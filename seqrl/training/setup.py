@@ -31,7 +31,8 @@ from seqrl.core.types import Trajectory
 from seqrl.data.dataset import NoData, TrainingDataset
 from seqrl.data.mixed_dataset import MixedDataset
 from seqrl.data.statistics import column_stats
-from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
+from seqrl.data.store import Budget, Store, StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.environments import build_env

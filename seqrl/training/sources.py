@@ -30,7 +30,8 @@ from seqrl.data.mixture import Source
 from seqrl.data.relabel import Relabeler
 from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.shard import trajectory_columns
-from seqrl.data.store import Budget, Store, StoreInfo, StoreWriter
+from seqrl.data.store import Budget, Store, StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.make import env_maker
 from seqrl.rollout.rollouts import ScriptedPolicy, collect_episodes
 from seqrl.version import __version__

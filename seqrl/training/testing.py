@@ -12,7 +12,8 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.files import expanded
 from seqrl.core.seeding import integer_seed
 from seqrl.core.types import TimeStep
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.data.store import StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.metrics import Episode
 from seqrl.rollout.agreement import agreed_spaces
 from seqrl.rollout.environments import Makers, build_env, first_spaces

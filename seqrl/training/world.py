@@ -12,7 +12,7 @@ from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import agreed_spaces
@@ -22,6 +22,7 @@ from seqrl.rollout.environments import (
     build_env,
     checked_makers,
     first_spaces,
+    limited,
     refuse_foreign,
     row_makers,
     single_makers,
@@ -117,7 +118,7 @@ def find_world(
     eval_makers: Makers | None = None
     found: Iterable[tuple[str, Spaces]] = ()
     if given.val is not None:
-        eval_makers = given.val
+        eval_makers = limited(given.val, config.experiment.evaluation.max_steps)
         if given.val and config.experiment.evaluation.terminate_on_success:
             warn("experiment.evaluation.terminate_on_success needs environments named by an id; yours must end itself")
         named = single_makers(config, train_tasks) if is_collecting else []
@@ -131,6 +132,11 @@ def find_world(
         warn("neither env.id nor the data names an environment, so nothing will be evaluated")
     else:
         asked = config.experiment.evaluation
+        if config.env.vectorization == "native" and (asked.max_steps is not None or asked.terminate_on_success):
+            raise ConfigError(
+                "experiment.evaluation.max_steps and terminate_on_success need env.vectorization 'sync' or 'async': a "
+                "native vector ends its episodes itself"
+            )
         makers = single_makers(config, eval_tasks, asked.max_steps, terminate_on_success=asked.terminate_on_success)
         seen = _look_at(config, eval_tasks, makers, is_needed=is_collecting or info is None, warn=warn)
         if seen:

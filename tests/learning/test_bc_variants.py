@@ -14,7 +14,8 @@ from gymnasium import spaces
 
 from seqrl.configs import config_factory
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.data.store import StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.training.experiment import Experiment
 
 

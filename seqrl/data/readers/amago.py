@@ -17,7 +17,7 @@ from seqrl.core.spaces import extremes, infer_action_space, infer_observation_sp
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import naming
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 OBS_PREFIX = "_OBS_KEY_"
 _NEEDED = {"rews", "dones", "actions", "time_idxs"}

@@ -16,7 +16,7 @@ from seqrl.core.spaces import extremes, infer_action_space, infer_observation_sp
 from seqrl.core.types import Trajectory
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import naming, natural_order
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 _ENDS = ("episode", "episode_ends", "terminated", "truncated")
 _PLAIN = ("actions", "rewards", "action_mask", *_ENDS)

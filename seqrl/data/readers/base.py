@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from seqrl.core.registry import Registry
 from seqrl.core.types import Trajectory
 from seqrl.data.disk_space import StoreSize
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 NamedTrajectories = Iterator[tuple[str, Trajectory]]
 Opened = AbstractContextManager[tuple[StoreInfo, NamedTrajectories]]

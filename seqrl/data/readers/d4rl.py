@@ -17,7 +17,7 @@ from seqrl.core.types import Trajectory
 from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import check_size, naming, own_names
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
 TELLING = ("timeouts", "next_observations")

@@ -21,7 +21,7 @@ from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import naming
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 INFO = "meta/info.json"
 _PREFIX, _TASK = "observation", "task"

@@ -22,7 +22,7 @@ from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import as_text, check_size, naming, natural_order, own_names
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 DATA, METADATA = "main_data.hdf5", "metadata.json"
 _EPISODE, _INDEX = "episode_", "_index_"

@@ -23,7 +23,7 @@ from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
 from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.readers.action_columns import ActionColumns
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 logger = logging.getLogger(__name__)
 

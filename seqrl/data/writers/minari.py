@@ -20,7 +20,7 @@ from seqrl.core.files import expanded, write_json
 from seqrl.core.spaces import OBS_KEY, ActionCodec
 from seqrl.core.types import Trajectory
 from seqrl.data.hdf5_file import own_file
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 MINARI_VERSION = "0.5.4"
 """Of the layout."""

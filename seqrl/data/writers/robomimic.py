@@ -18,7 +18,7 @@ from seqrl.core.types import Trajectory
 from seqrl.data.hdf5_file import own_file
 from seqrl.data.readers.robomimic import ROBOSUITE
 from seqrl.data.robomimic_rest import write_rest
-from seqrl.data.store import StoreInfo
+from seqrl.data.store_info import StoreInfo
 
 CHUNK_BYTES = 2**18
 

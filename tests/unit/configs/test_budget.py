@@ -64,6 +64,31 @@ def test_evaluations_of_long_episodes_do_not_cost_more_than_learning(budget, epi
     assert derived["experiment.evaluation.episodes"].reason
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"collect": {"num_envs": 0}}, r"collect\.num_envs"),
+        ({"train": {"window_steps": "abc"}}, r"train\.window_steps"),
+        ({"train": {"window_steps": 0}}, r"train\.window_steps"),
+        ({"train": {"replay_ratio": "high"}}, r"train\.replay_ratio"),
+        ({"algo": {"gamma": "high"}}, r"algo\.gamma"),
+    ],
+)
+def test_a_value_that_cannot_be_planned_with_is_named(values, message):
+    with pytest.raises(ConfigError, match=message):
+        planned(values, env_steps=10_000, horizon=50)
+
+
+def test_what_is_derived_fits_what_is_given():
+    config, _ = planned({"collect": {"replay": {"max_transitions": 1000}}}, env_steps=10_000_000, horizon=50)
+    assert config.collect.replay.min_transitions == 500
+    assert planned(env_steps=1_000_000_000, horizon=50)[0].train.replay_ratio > 0
+    config, _ = planned({"train": {"num_epochs": 400}}, env_steps=60_000, horizon=50)
+    assert config.experiment.evaluation.every_n_epochs == 40
+    _, derived = planned({"observation": {"timestep_encoder": {"type": "cnn"}}}, env_steps=60_000, horizon=50)
+    assert "observation.timestep_encoder.d_hidden" not in derived
+
+
 def test_every_task_has_an_environment():
     tasks = [{"id": f"Task{number}-v0"} for number in range(5)]
     config, _ = planned({"env": {"tasks": tasks}}, env_steps=2_000)

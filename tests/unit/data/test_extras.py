@@ -10,7 +10,8 @@ from seqrl.data import Store
 from seqrl.data.mixture import Source
 from seqrl.data.relabel import Relabeler, ScaleRewards
 from seqrl.data.sequence_dataset import SequenceDataset
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.data.store import StoreWriter
+from seqrl.data.store_info import StoreInfo
 
 NEEDS = ("next_action", "return_to_go", "mc_return", "mc_bound")
 WINDOW, DISCOUNT = 4, 0.5

@@ -20,7 +20,7 @@ from seqrl.data.disk_space import StoreSize
 from seqrl.data.ingest import cache_folder, open_store
 from seqrl.data.readers import READERS, Reader, choose_reader
 from seqrl.data.readers.base import BUILTIN
-from seqrl.data.store import FORMAT_VERSION
+from seqrl.data.store_info import FORMAT_VERSION
 from seqrl.data.writers.robomimic import write_robomimic
 
 INFO = StoreInfo(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3))

@@ -10,7 +10,8 @@ from seqrl.core.spaces import ActionCodec
 from seqrl.core.types import Trajectory
 from seqrl.data.mixture import Source
 from seqrl.data.statistics import column_stats
-from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.data.store import Store, StoreWriter
+from seqrl.data.store_info import StoreInfo
 
 SPACE = spaces.Box(-2.0, 6.0, (2,))
 

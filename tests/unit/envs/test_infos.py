@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from seqrl.core.errors import EnvError
+from seqrl.core.errors import ConfigError, EnvError
 from seqrl.envs.horizon import horizon_and_kind
 from seqrl.envs.infos import is_success, plain_info
 from seqrl.envs.make import EndAtSuccess, make_batched_env
+from seqrl.rollout.environments import limited
 
 
 class Teller(gym.Env):
@@ -78,3 +79,13 @@ def test_a_callable_has_to_make_a_new_environment_each_time():
 )
 def test_the_horizon_is_that_of_all_attempts(env_id, kwargs, steps):
     assert horizon_and_kind(env_id, kwargs)[:2] == (steps, "its time limit")
+
+
+def test_environments_of_a_users_own_are_limited_too():
+    for makers in (limited(lambda: Teller({}), 1), limited([lambda: Teller({})], 1)[0]):
+        env = makers()
+        env.reset()
+        assert env.step(0)[2:4] == (False, True)
+    assert limited(Teller, None) is Teller
+    with pytest.raises(ConfigError, match="limits single environments"):
+        limited(lambda: gym.make_vec("CartPole-v1", 2), 5)()

@@ -9,7 +9,8 @@ from gymnasium import spaces
 
 from seqrl.core.errors import DataError, EnvError
 from seqrl.core.types import Trajectory
-from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.data.store import Store, StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.rollout.playback import check_image_keys, draw_stored, image_keys, replay
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -13,7 +13,8 @@ from seqrl.core.tensors import SeqInputs
 from seqrl.core.types import Trajectory
 from seqrl.data.mixture import Source
 from seqrl.data.sequence_dataset import SequenceDataset
-from seqrl.data.store import Store, StoreInfo, StoreWriter
+from seqrl.data.store import Store, StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.rollout import selection
 
 STATES, ACTIONS = 5, spaces.Discrete(2)

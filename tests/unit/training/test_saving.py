@@ -72,6 +72,15 @@ def test_what_is_kept_is_saved_between_the_moves_of_last(experiment, monkeypatch
     assert made.folder.last == made.folder.checkpoint(7)
 
 
+def test_the_best_evaluation_is_saved_between_the_moves_of_last(experiment, monkeypatch):
+    made = experiment(best=["return"], last_every_n_epochs=6)
+    scores = iter([0.2, 0.9, 0.3, 0.1, 0.4, 0.5])
+    monkeypatch.setattr(type(made.learner), "validate", lambda self: {"eval/return_mean": next(scores)})
+    pass_epochs(made, range(6), monkeypatch)
+    assert epochs_of(made) == [2, 6]
+    assert (made.folder.checkpoints / "best_return").read_text().strip() == "epoch_000002"
+
+
 def test_best_marks_are_repaired(experiment, monkeypatch):
     """As if the run had been killed between ``last`` and ``best_return``."""
     first = experiment(best=["return"])

@@ -13,7 +13,8 @@ from seqrl import policy_from_checkpoint
 from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
 from seqrl.core.types import Trajectory
-from seqrl.data.store import StoreInfo, StoreWriter
+from seqrl.data.store import StoreWriter
+from seqrl.data.store_info import StoreInfo
 from seqrl.training.experiment import Experiment
 
 LOW, HIGH, STEPS = 100.0, 300.0, 5
