@@ -79,9 +79,12 @@ def path_of_cached(file: Path, content: Mapping[str, Any], options: Mapping[str,
 
 
 def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other."""
+    """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
+
+    Stores that were made before their actions had units are not taken.
+    """
     key = {"path": str(path.resolve()), "options": dict(options), **content}
-    return key if name == "robomimic" else {**key, "format": name}
+    return key if name == "robomimic" else {**key, "format": name, "has_units": True}
 
 
 def content_of(path: Path) -> dict[str, Any]:

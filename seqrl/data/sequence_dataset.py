@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, WeightedRandomSampler
 
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
-from seqrl.core.rotations import with_rotations
 from seqrl.core.seeding import generator
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
@@ -25,7 +24,7 @@ from seqrl.data.relabel import Relabeler
 from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store
-from seqrl.data.store_info import StoreInfo
+from seqrl.data.store_info import StoreInfo, codec_for
 
 
 class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
@@ -71,7 +70,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._keys = keys
         self._goal_keys = tuple(goal_keys)
         self._codec = action_codec(self.info.action_space)
-        self._is_of_env = False
+        self._action_space: spaces.Space[Any] | None = None
         self._checked: list[Source] = []
         self._extras: frozenset[str] = frozenset()
         self._discount = 1.0
@@ -110,7 +109,8 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             names = [f"{s.name} ({s.store.info.source or s.store.path})" for s in (source, self._checked[0])]
             if source.store.schema != first.schema:
                 raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
-            is_encoded_alike = self._is_of_env and (self._codec.kind != "continuous" or _is_in_units(info))
+            acting = self._action_space
+            is_encoded_alike = acting is not None and codec_for(info, acting).space == self._codec.space
             if info.action_space != first.info.action_space and not is_encoded_alike:
                 raise DataError(
                     f"{names[0]} and {names[1]} have different action spaces: {info.action_space} and "
@@ -128,10 +128,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
 
     def use_categories(self, action_space: spaces.Space[Any]) -> None:
         """Encode actions by what the policy's space says beyond the data's: more categories, bounds and rotations."""
-        codec = action_codec(action_space)
-        self._is_of_env = codec.kind != "continuous" or _is_in_units(self.info)
-        own = with_rotations(self.info.action_space, action_space)
-        self._codec = codec if self._is_of_env else action_codec(own)
+        self._action_space, self._codec = action_space, codec_for(self.info, action_space)
 
     def provide(self, needs: Collection[str], discount: float = 1.0) -> None:
         """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""
@@ -469,8 +466,3 @@ def obs_names(store: Store) -> list[str]:
 def _tensor(array: np.ndarray) -> torch.Tensor:
     """Return a tensor; float64 becomes float32, as policies compute in it."""
     return torch.from_numpy(array.astype(np.float32) if array.dtype == np.float64 else array)
-
-
-def _is_in_units(info: StoreInfo) -> bool:
-    """Tell whether continuous actions are what the environment takes."""
-    return info.spaces_are_known or not info.actions_are_scaled

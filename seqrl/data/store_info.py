@@ -7,8 +7,10 @@ from typing import Any
 
 from gymnasium import spaces
 
+from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError, format_problem
-from seqrl.core.spaces import space_from_json, space_to_json
+from seqrl.core.rotations import with_rotations
+from seqrl.core.spaces import ActionCodec, space_from_json, space_to_json
 
 FORMAT_VERSION = 1
 
@@ -51,12 +53,9 @@ class StoreInfo:
         types = {
             "env_id": self.env_id is None or isinstance(self.env_id, str),
             "env_kwargs": isinstance(self.env_kwargs, dict),
-            "has_next_obs, spaces_are_known, actions_are_scaled": {
-                type(self.has_next_obs),
-                type(self.spaces_are_known),
-                type(self.actions_are_scaled),
-            }
-            == {bool},
+            "has_next_obs, spaces_are_known, actions_are_scaled": all(
+                type(flag) is bool for flag in (self.has_next_obs, self.spaces_are_known, self.actions_are_scaled)
+            ),
             "filters": all(isinstance(f, list) and all(isinstance(n, str) for n in f) for f in filters),
             "source": isinstance(self.source, str),
         }
@@ -98,3 +97,15 @@ class StoreInfo:
             )
         except KeyError as error:
             raise DataError(f"{source}: lacks the key {error}") from error
+
+
+def codec_for(info: StoreInfo, action_space: spaces.Space[Any]) -> ActionCodec:
+    """Return what encodes a store's actions for a policy that acts in an environment's space.
+
+    Choices are those of the environment, and continuous actions in its units are scaled by its bounds; others by the
+    bounds of the data.
+    """
+    codec = action_codec(action_space)
+    if codec.kind != "continuous" or not (info.spaces_are_known or info.actions_are_scaled):
+        return codec
+    return action_codec(with_rotations(info.action_space, action_space))

@@ -18,7 +18,6 @@ from seqrl.configs.building import build_section
 from seqrl.configs.fqe_config import FQEConfig, FQESection
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
-from seqrl.core.rotations import with_rotations
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.core.tensors import SeqInputs
@@ -27,6 +26,7 @@ from seqrl.data.mixture import Source
 from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.statistics import column_stats
 from seqrl.data.store import Store
+from seqrl.data.store_info import codec_for
 from seqrl.reports.intervals import Estimate, bootstrap_interval, resamples
 from seqrl.rollout.evaluator import evaluation_mode
 
@@ -100,7 +100,7 @@ def _in_step(algo: Algo, store: Store, numbers: np.ndarray, num_draws: int, dete
         columns["action_mask"] |= (offsets == lengths[:, None])[..., None]
     raw = columns["prev_action"]
     raw[:, 0] = raw[:, 1]  # zeros, which need not be a legal action
-    done = _data_codec(algo.codec, store).encode(raw)
+    done = codec_for(store.info, algo.codec.space).encode(raw)
     policy = VectorPolicy(algo, len(numbers) * num_draws, deterministic=deterministic)
     policy.reset(np.ones(len(numbers) * num_draws, bool))
     chosen = []
@@ -113,12 +113,6 @@ def _in_step(algo: Algo, store: Store, numbers: np.ndarray, num_draws: int, dete
         chosen.append(drawn.reshape(len(numbers), num_draws, -1))
     stacked = np.stack(chosen, axis=1)
     return [rows[: length + 1].astype(np.float32) for rows, length in zip(stacked, lengths, strict=True)]
-
-
-def _data_codec(codec: ActionCodec, store: Store) -> ActionCodec:
-    """Return what encodes the data's actions, as training does: continuous ones by the bounds that the data tells."""
-    space = with_rotations(store.info.action_space, codec.space)
-    return action_codec(space) if codec.kind == "continuous" else codec
 
 
 # ------------------------------------------------------------------------------------ what it would earn
@@ -253,7 +247,7 @@ def _disagreement(store: Store, codec: ActionCodec, proposed: Float[np.ndarray, 
     ends = np.cumsum(store.length + 1) - 1
     has_action = np.ones(len(proposed), bool)
     has_action[ends] = False
-    taken, codec_of_data = [], _data_codec(codec, store)
+    taken, codec_of_data = [], codec_for(store.info, codec.space)
     for number in range(len(store)):
         index = np.arange(1, store.length[number] + 1)[None]
         taken.append(codec_of_data.encode(store.gather(np.array([number]), index, ["prev_action"])["prev_action"])[0])

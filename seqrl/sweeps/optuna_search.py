@@ -24,7 +24,6 @@ from seqrl.sweeps.sweep_folder import SweepFolder
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
-_FAILED = "failed"
 _SETTING = "setting"
 _MORE_SEEDS = "more seeds"
 _STARTUP_TRIALS = 5
@@ -244,7 +243,6 @@ class Search:
 
     def _fail(self, trial: Any, setting: Setting, why: str) -> None:
         self.num_done += 1
-        trial.set_user_attr(_FAILED, why)
         self.notes[setting.name] = why
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
 

@@ -32,7 +32,7 @@ from seqrl.data.dataset import NoData, TrainingDataset
 from seqrl.data.mixed_dataset import MixedDataset
 from seqrl.data.statistics import column_stats
 from seqrl.data.store import Budget, Store, StoreWriter
-from seqrl.data.store_info import StoreInfo
+from seqrl.data.store_info import StoreInfo, codec_for
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.environments import build_env
@@ -244,7 +244,7 @@ def use_statistics(algo: Algo, data: Data) -> None:
         return
     goals = {GOAL_PREFIX + k: k for k in algo.goal_keys}
     obs = {k: column_stats(sources, f"obs/{k}") for k in {goals.get(n, n) for n in normalizer.names}}
-    codec = action_codec(sources[0].store.info.action_space)  # by which batches are encoded, whatever acts
+    codec = codec_for(sources[0].store.info, algo.codec.space)  # by which batches are encoded
     action = column_stats(sources, "prev_action", convert=codec.encode) if normalizer.action else None
     algo.use_statistics(obs, action)
 

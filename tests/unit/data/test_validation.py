@@ -285,7 +285,7 @@ def test_a_group_that_cannot_be_listed_is_a_problem(report_of, tmp_path):
     assert content.count(b"SNOD") > 1
     for n in range(content.count(b"SNOD")):
         parts = content.split(b"SNOD")
-        path.write_bytes(b"SNOD".join(parts[: n + 1]) + b"XXXX" + b"SNOD".join(parts[n + 1 :]))
+        path.write_bytes(b"SNOD".join(parts[: n + 1]) + b"none" + b"SNOD".join(parts[n + 1 :]))
         assert not validate(path).is_fine
 
 

@@ -118,6 +118,16 @@ def test_scaled_actions_fill_their_range_whatever_the_environments_bounds(tmp_pa
     assert experiment.learn().metrics["eval/success_mean"] == 1.0
 
 
+def test_actions_in_the_environments_units_fill_their_range_too(tmp_path):
+    """They are encoded by its bounds, and so are the statistics."""
+    write_data(tmp_path / "data", actions_are_scaled=False)
+    experiment = started(config_of(tmp_path, **SCALED))
+    dataset = experiment.learner.dataset
+    assert 0.23 < float(dataset.batch(200, seed=0, path=()).actions.max()) <= 0.25  # half a unit of two
+    actions = experiment.algo.process_batch_for_training(dataset.batch(200, seed=0, path=())).actions
+    assert 0.95 < float(actions.max()) <= 1 + 1e-5
+
+
 def test_statistics_survive_resume_a_new_start_and_deployment(tmp_path):
     write_data(tmp_path / "data")
     first = started(config_of(tmp_path, evaluate=False, **SCALED))
