@@ -156,6 +156,13 @@ def test_bad_arguments_are_said(options, says, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_limits_of_evaluation_need_single_environments(tmp_path):
+    changes = {"env": {"id": "CartPole-v1", "kwargs": {}, "vectorization": "native"}}
+    config = small(tmp_path, experiment={"evaluation": {"max_steps": 5}}, **changes)
+    with pytest.raises(ConfigError, match="max_steps and terminate_on_success need"):
+        run(config)
+
+
 def test_verbs_out_of_order_are_said(tmp_path):
     experiment = seqrl.Experiment(small(tmp_path, train={"num_epochs": 1}))
     with pytest.raises(ConfigError, match="call start"):

@@ -91,8 +91,9 @@ def test_what_is_followed_is_what_is_worth_most():
     assert torch.allclose(chosen, drawn[worth.argmax(0), torch.arange(4)])
 
 
-def test_the_worth_of_a_subgoal_is_what_was_earned_on_the_way_and_the_value_there():
-    algo = case("iris").build()
+@pytest.mark.parametrize("time_limits", ["bootstrap", "end"])
+def test_the_worth_of_a_subgoal_is_what_was_earned_on_the_way_and_the_value_there(time_limits):
+    algo = case("iris", value={"time_limits": time_limits}).build()
     batch = algo.process_batch_for_training(batch_of("iris")[0])
     losses = algo.losses_of_parts(batch)
     with torch.no_grad():
@@ -104,7 +105,8 @@ def test_the_worth_of_a_subgoal_is_what_was_earned_on_the_way_and_the_value_ther
             worth = algo.worth(torch.cat([p.state[row, t], goal]))[0]
             end, gamma = int(index[row, t]), algo.value.discount
             earned = sum(gamma ** (k - t) * batch.rewards[row, k] for k in range(t, end))
-            goes_on = not batch.terminated[row, end - 1]
+            is_cut = bool(batch.truncated[row, end - 1]) and time_limits == "end"
+            goes_on = not (batch.terminated[row, end - 1] or is_cut)
             later = gamma ** (end - t) * p.extras["v"][row, end, -1] if goes_on else 0.0
             errors.append((worth - earned - later) ** 2)
     assert losses["worth"].total.item() == pytest.approx(float(torch.stack(errors).mean()), rel=1e-4)

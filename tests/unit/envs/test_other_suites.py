@@ -71,6 +71,9 @@ def test_atari_repeats_actions_and_tells_those_of_the_game():
     while not terminated:
         _, _, terminated, _, info = env.step(1)
     assert info["lives"] == 4
+    limited = make_env("ALE/Breakout-v5", max_episode_steps=10)
+    limited.reset(seed=0)
+    assert [limited.step(0)[3] for _ in range(10)] == [False] * 9 + [True]  # of actions, not of frames
 
 
 def test_rewards_of_several_parts_are_weighed():

@@ -17,6 +17,7 @@ from seqrl.rollout.rollouts import evaluate_episodes
 from tests.helpers import small_config
 
 AGENT = (50, 90, 220)
+ACTIONS = gym.spaces.Discrete(4)
 MAZE = functools.partial(env_maker, "seqrl/TMazePassive-v0")
 
 
@@ -129,6 +130,14 @@ def test_a_video_ends_after_its_last_frame():
 def test_what_does_not_render_is_an_error():
     with pytest.raises(EnvError, match="render_mode='rgb_array'"):
         film(lambda: gym.make("seqrl/TMazePassive-v0"), 1, 1, Video())
+
+
+def test_positions_that_end_with_the_episode_can_be_filmed():
+    """The camera also asks for an action at an episode's end, one step beyond the last position."""
+    maker = MAZE({"corridor_length": 5})
+    memory = {"type": "transformer", "positions": "learned", "max_steps": 6}
+    algo = algo_factory("bc", small_config(sequence_encoder=memory), {"obs": ObsSpec((4,))}, 4, "cpu", ACTIONS)
+    assert len(record_episodes(algo, maker, Video(), 3, seed=5, policy_seed=1)) == 3
 
 
 def test_filming_plays_the_episodes_of_an_evaluation_and_leaves_no_trace():

@@ -16,6 +16,7 @@ from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import Store, StoreWriter
 from seqrl.data.store_info import StoreInfo
 from seqrl.rollout import selection
+from seqrl.scripts import select_
 
 STATES, ACTIONS = 5, spaces.Discrete(2)
 OBS_SPACE = spaces.Box(0.0, 1.0, (STATES,))
@@ -252,3 +253,10 @@ def test_a_fit_scales_and_reads_what_the_policy_does(tmp_path):
     fit = selection.fitted(config, store, ActionCodec(ACTIONS), proposed, keys=["obs"])
     assert fit.normalizer is not None
     assert list(fit.obs) == ["obs"]
+
+
+def test_a_run_without_a_checkpoint_is_an_error(tmp_path, capsys):
+    store_of(tmp_path / "data", chain(np.random.default_rng(0), 3))
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    assert select_.main([str(tmp_path / "run"), "--every", "--dataset", str(tmp_path / "data")]) == 2
+    assert "run" in capsys.readouterr().err
