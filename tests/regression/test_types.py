@@ -13,7 +13,7 @@ MISSPELT = {
     "actor_critic.py": ("section.online_coeff", "section.online_coef"),
     "chunk_policy.py": ("section.chunk_steps", "section.chunk_stepz"),
     "iql.py": ("algo_config.expectile", "algo_config.expectil"),
-    "value_agent.py": ("section.n_step", "section.nstep"),
+    "value_agent.py": ("algo_config.n_step", "algo_config.nstep"),
 }
 
 
