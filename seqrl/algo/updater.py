@@ -67,8 +67,8 @@ class LossModule(nn.Module):
 class Updater:
     """Accumulates gradients, clips them, steps the optimiser, then lets the algorithm move what follows the weights.
 
-    A step whose gradient is not finite changes nothing: the optimiser is told on the device, and the host learns of
-    it one step later without waiting.
+    A step whose gradient is not finite changes nothing, neither weights nor what follows them (targets, averages,
+    statistics): the optimiser is told on the device, and the host learns of it one step later without waiting.
 
     Args:
         algo: Whose weights move.
@@ -187,10 +187,10 @@ class Updater:
 
     def _update(self, norm: Tensor) -> None:
         """Step unless something is not finite, and let the algorithm follow."""
+        bad = ~torch.isfinite(norm)
+        if self._accelerator.num_processes == 1 and self._bad is not None:
+            bad = bad | self._bad  # with several ranks only the norm is the same everywhere
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
-            bad = ~torch.isfinite(norm)
-            if self._accelerator.num_processes == 1 and self._bad is not None:
-                bad = bad | self._bad  # with several ranks only the norm is the same everywhere
             if self._is_fused:  # only these can be told on the device
                 self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
             elif bool(bad):
@@ -200,7 +200,26 @@ class Updater:
         self._raw_optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
         self.num_steps += 1
-        self._algo.on_gradient_step(self._reduced())
+        self._follow(bad)
+
+    def _follow(self, bad: Tensor) -> None:
+        """Let the algorithm move what follows the weights, unless the step was suppressed."""
+        stats = self._reduced()
+        if bad.device.type == "cpu":
+            if not bad:
+                self._algo.on_gradient_step(stats)
+            return
+        followers = self._followers()  # the host does not wait for the flag, so they move and go back where it is set
+        before = [x.clone() for x in followers]
+        self._algo.on_gradient_step(stats)
+        with torch.no_grad():
+            for x, old in zip(followers, before, strict=True):
+                x.copy_(torch.where(bad, old, x))
+
+    def _followers(self) -> list[Tensor]:
+        """Return the tensors of the networks that the optimiser does not move."""
+        nets = self._algo.nets
+        return [*nets.buffers(), *(p for p in nets.parameters() if not p.requires_grad)]
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which a forward pass has the run's precision."""

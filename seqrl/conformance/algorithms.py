@@ -191,18 +191,14 @@ def resumed_equals_uninterrupted(case: AlgoCase) -> None:
 
 
 def nonfinite_batch_moves_nothing(case: AlgoCase) -> None:
-    """A batch with a NaN moves no weight, poisons no buffer, and is reported a step later."""
+    """A batch with a NaN moves neither a weight nor what follows them, and is reported a step later."""
     algo, batch, poisoned = case.build(), case.batch(), case.batch()
     train(algo, batch, 2)
     before = algo.serialize()
     poisoned.inputs.obs["state"][0, 0] = torch.nan
     train(algo, poisoned, 1)
-    trained = {k for k, v in algo.nets.named_parameters() if v.requires_grad}
-    after = algo.serialize()
-    moved = [k for k in _different(before, after) if k in trained]
-    expect(not moved, f"a batch with a NaN moves {_some(moved)}")
-    broken = [k for k, v in after.items() if not torch.isfinite(v).all()]
-    expect(not broken, f"a batch with a NaN makes {_some(broken)} infinite or NaN: see on_gradient_step")
+    moved = _different(before, algo.serialize())
+    expect(not moved, f"a batch with a NaN moves {_some(moved)}: move what follows the weights in on_gradient_step")
     try:
         train(algo, batch, 1)
     except NonFiniteError as error:

@@ -149,14 +149,6 @@ class Poisoned(BC):
         super()._create_networks()
         self.nets.register_buffer("mean", torch.zeros(()))
 
-    def compute_losses(self, batch):
-        losses = super().compute_losses(batch)
-        return replace(losses, stats={**losses.stats, "seen": batch.inputs.obs["state"].mean()})
-
-    def on_gradient_step(self, stats):
-        super().on_gradient_step(stats)
-        self.nets.mean.lerp_(stats["seen"], 0.1)
-
     def train_on_batch(self, batch, epoch=0, validate=False):
         info = super().train_on_batch(batch, epoch, validate)
         self.nets.mean.lerp_(batch.inputs.obs["state"].mean(), 0.1)
@@ -164,7 +156,7 @@ class Poisoned(BC):
 
 
 def test_a_buffer_that_takes_a_nan():
-    fails(Poisoned, "nonfinite_batch_moves_nothing", "a batch with a NaN makes 'mean' infinite or NaN", actions="box")
+    fails(Poisoned, "nonfinite_batch_moves_nothing", "a batch with a NaN moves 'mean'", actions="box")
 
 
 class Deaf(BC):
