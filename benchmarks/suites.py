@@ -32,8 +32,13 @@ from seqrl.envs.suites import SUITES  # noqa: E402
 FOLDER, PAGE = RESULTS / "suites", ROOT / "docs" / "environments" / "suites.md"
 OTHERS = {"mujoco": "HalfCheetah-v5", "box2d": "LunarLander-v3"}
 """Extra -> an id of gymnasium's own that needs it."""
-NEEDS = {"retro": ("--set", "env.vectorization=async")}
-"""Extra -> what its environments need besides."""
+FEW_STEPS = ("--set", "train.replay_ratio=0.1")
+NEEDS = {
+    "atari": FEW_STEPS,
+    "crafter": FEW_STEPS,
+    "retro": (*FEW_STEPS, "--set", "env.vectorization=async"),
+}
+"""Extra -> what its environments need besides: a core takes a second or two for a gradient step on pixels."""
 SHOWN = {
     "atari": ("ale-py",),
     "box2d": ("box2d", "pygame-ce"),
