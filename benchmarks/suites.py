@@ -110,7 +110,7 @@ def measure(extra: str, env_id: str, work: Path) -> dict[str, Any]:
     steps = int(lines[-1]["step"])
     if not steps or not evaluated:
         raise SystemExit(f"{extra}: {steps} gradient steps, {len(evaluated)} evaluations")
-    frozen = dict(line.split("==") for line in run(*pip, "list", "--format", "freeze").splitlines())
+    frozen = dict(line.lower().split("==") for line in run(*pip, "list", "--format", "freeze").splitlines())
     return {
         "extra": extra, "env": env_id, "command": " ".join(["seqrl", "train", *command]),
         "install_s": round(installed - begin), "train_s": round(time.perf_counter() - installed),
