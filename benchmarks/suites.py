@@ -43,7 +43,7 @@ SHOWN = {
     "atari": ("ale-py",),
     "box2d": ("box2d", "pygame-ce"),
     "crafter": ("crafter",),
-    "dm_control": ("dm-control", "shimmy"),
+    "dm-control": ("dm-control", "shimmy"),
     "envpool": ("envpool",),
     "gymnax": ("gymnax", "jax"),
     "metaworld": ("metaworld", "mujoco"),

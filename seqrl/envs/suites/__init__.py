@@ -50,7 +50,7 @@ _MULTI_OBJECTIVE = (
 _BUILT_IN = {
     "ale_py": (("ALE/",), "atari", "atari", "ALE/Pong-v5"),
     "crafter": (("Crafter",), "crafter", "crafter", "Crafter-v1"),
-    "dm_control": (("dm_control/",), "dm_control", "dm_control", "dm_control/walker-walk-v0"),
+    "dm_control": (("dm_control/",), "dm_control", "dm-control", "dm_control/walker-walk-v0"),
     "envpool": (("envpool/",), "envpool", "envpool", "envpool/CartPole-v1"),
     "gym_pusht": (("gym_pusht/",), "pusht", "pusht", "gym_pusht/PushT-v0"),
     "gymnax": (("gymnax/",), "gymnax", "gymnax", "gymnax/CartPole-v1"),
