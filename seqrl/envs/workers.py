@@ -9,7 +9,7 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,11 +28,16 @@ from gymnasium.vector.utils import (
 from seqrl.core.errors import EnvError
 from seqrl.core.text import has_text
 
+if TYPE_CHECKING:
+    _Async = AsyncVectorEnv[Any, Any]
+else:
+    _Async = AsyncVectorEnv  # not generic in older gymnasiums
+
 _Make = Callable[[], "gym.Env[Any, Any]"]
 _NOBODY = -1
 
 
-class WorkerVectorEnv(AsyncVectorEnv[Any, Any]):
+class WorkerVectorEnv(_Async):
     """An ``AsyncVectorEnv`` whose processes hold several environments each, and are woken once a step.
 
     Its rows are those of an ``AsyncVectorEnv`` in the same-step autoreset mode, however many workers there are.
