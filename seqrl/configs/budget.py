@@ -132,7 +132,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived(
             "experiment.evaluation.every_n_epochs", max(1, _epochs(values) // EVALUATIONS), "about ten evaluations"
         ),
-        Derived("experiment.evaluation.episodes", *_episodes(budget)),
+        Derived("experiment.evaluation.episodes", *_episodes(values, budget)),
         Derived("observation.timestep_encoder.d_hidden", 128, small),
         Derived("observation.timestep_encoder.d_output", 128, small),
         Derived("algo.sequence_encoder.type", memory, "the default memory"),
@@ -142,16 +142,19 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     ]
 
 
-def _episodes(budget: Budget) -> tuple[int, str]:
+def _episodes(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     """Return the episodes of an evaluation, so that all evaluations cost less than learning; and why."""
+    num_tasks = len(_get(values, "env.tasks", None) or ())
+    least = max(MIN_EPISODES, num_tasks)
     if budget.horizon is None:
-        return MIN_EPISODES, "episodes may be long"
+        return least, "episodes may be long"
     steps = ACTING_STEPS * budget.env_steps if budget.env_steps else STEPS_PER_UPDATE * (budget.gradient_steps or 0)
     fitting = steps // (EVALUATIONS * budget.horizon)
-    if fitting >= MAX_EPISODES:
-        return MAX_EPISODES, "all evaluations together cost less than learning"
-    if fitting < MIN_EPISODES:
-        return MIN_EPISODES, f"of up to {budget.horizon} steps; the fewest that tell something"
+    if fitting >= max(MAX_EPISODES, least):
+        return max(MAX_EPISODES, least), "all evaluations together cost less than learning"
+    if fitting < least:
+        why = "one for each task" if least == num_tasks else "the fewest that tell something"
+        return least, f"of up to {budget.horizon} steps; {why}"
     return fitting, f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
 
 

@@ -41,8 +41,8 @@ class RotationCodec(ActionCodec):
         return np.asarray(np.clip(found, self._rotations.low, self._rotations.high).astype(self.dtype))
 
     def executed(self, actions: np.ndarray) -> np.ndarray:
-        """Return policy actions as they are executed: clipped."""
-        return self._wide.executed(actions)
+        """Return policy actions as they are executed and stored: clipped, and six numbers of a rotation orthonormal."""
+        return self.encode(self.decode(actions))
 
 
 def action_codec(space: spaces.Space[Any]) -> ActionCodec:

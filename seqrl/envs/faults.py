@@ -50,7 +50,8 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
     The failed step ends the episode as truncated, with the last good observation and the reason in
     ``info["seqrl/fault"]``, so that whoever records can leave the step out.
 
-    The last observation of an episode is copied, as the reset that follows may write into the same array.
+    The last observation of an episode is copied, as the reset that follows may write into the same array. Of the infos
+    only what :func:`~seqrl.envs.infos.plain_info` reads is handed on.
 
     Args:
         make: Makes the environment; called again after each failure.
@@ -83,6 +84,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             try:
                 obs, info = self.env.reset(seed=seed, options=options)
                 _require_finite(obs, 0.0)
+                info = plain_info(info)
                 break
             except Exception as error:
                 if not self._is_restarting:
@@ -96,7 +98,6 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             finally:
                 self.busy_since = None
         self._last_obs, self._is_fresh = obs, False
-        info = plain_info(info)
         return obs, {**info, RESET_FAULT_KEY: "\n".join(faults)} if faults else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -105,6 +106,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             _require_finite(obs, reward)
+            info = plain_info(info)
         except Exception as error:
             if not self._is_restarting:
                 raise
@@ -115,7 +117,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             obs = copy.deepcopy(obs)
         self._last_obs = obs
-        return obs, reward, terminated, truncated, plain_info(info)
+        return obs, reward, terminated, truncated, info
 
     def _restart(self) -> None:
         with contextlib.suppress(Exception):

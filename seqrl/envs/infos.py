@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import EnvError
+from seqrl.core.spaces import MASK_KEY
 
 LOG_PREFIX = "log/"
 AMAGO_PREFIX = "AMAGO_LOG_METRIC"
 """Of what environments that were written for AMAGO log."""
 SUCCESS_KEYS = ("success", "is_success")
-_NUMBERS = (int, float, np.number, np.bool_)
+_KEPT = (MASK_KEY, "env_name")
 
 
 def logged_name(key: str) -> str:
@@ -40,11 +41,27 @@ def has_succeeded(info: dict[str, Any]) -> bool:
     return any(is_success(info[key]) for key in SUCCESS_KEYS if key in info)
 
 
-def plain_info(info: dict[str, Any]) -> dict[str, Any]:
-    """Return an info whose success is a bool and whose logged numbers are floats.
+def logged_number(key: str, value: Any) -> float:
+    """Return a number to log: a scalar, or an array of one.
 
-    gymnasium's vectors make an array of the type of the first row's value, into which those of the others are squeezed.
+    Raises:
+        EnvError: If it is anything else.
     """
-    changed: dict[str, Any] = {key: is_success(info[key]) for key in SUCCESS_KEYS if key in info}
-    changed |= {key: float(info[key]) for key in info if logged_name(key) and isinstance(info[key], _NUMBERS)}
-    return {**info, **changed} if changed else info
+    found = np.asarray(value)
+    if found.size != 1 or found.dtype.kind not in "biuf":
+        raise EnvError(f"info[{key!r}] is logged, so it has to be a number, and is {value!r}")
+    return float(found.item())
+
+
+def plain_info(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what is read of an info: success as a bool, logged numbers as floats, the action mask, the task's name.
+
+    gymnasium's vectors make an array of the type and shape of the first row's value, into which those of the others
+    have to fit; nothing else is handed on, as it need not.
+
+    Raises:
+        EnvError: If success or a logged number is no single value.
+    """
+    found: dict[str, Any] = {key: is_success(info[key]) for key in SUCCESS_KEYS if key in info}
+    found |= {key: info[key] for key in _KEPT if key in info}
+    return found | {key: logged_number(key, value) for key, value in info.items() if logged_name(key)}

@@ -182,7 +182,10 @@ def _build_vector(
     makers: Sequence[MakeEnv], vectorization: str, start_method: str, num_workers: int
 ) -> VectorEnv[Any, Any, Any]:
     if vectorization == "sync":
-        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        try:
+            return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        except RuntimeError as error:
+            raise EnvError(f"the environments cannot be stepped together: {told(error)}") from error
     if start_method == "auto":
         methods = multiprocessing.get_all_start_methods()
         start_method = "forkserver" if "forkserver" in methods else "spawn"

@@ -74,7 +74,13 @@ class Mixture(gym.Env[Any, Any]):
         space = self._views[0].space
         if not added:
             return space
-        return spaces.Dict({**(space.spaces if isinstance(space, spaces.Dict) else {OBS_KEY: space}), **added})
+        own = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBS_KEY: space}
+        if self._observes_task and TASK_KEY in own:
+            raise EnvError(
+                f"the tasks observe an entry {TASK_KEY!r} of their own, which observe_task "
+                "(env.common_space=with_task) would hide: rename it, or turn that off"
+            )
+        return spaces.Dict({**own, **added})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode of the next task."""

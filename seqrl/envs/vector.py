@@ -27,7 +27,8 @@ from seqrl.envs.faults import (
     step_within,
     watch,
 )
-from seqrl.envs.infos import SUCCESS_KEYS, logged_name
+from seqrl.envs.infos import SUCCESS_KEYS, logged_name, logged_number
+from seqrl.envs.workers import WorkerVectorEnv, assign, task_name
 
 
 class BatchedEnv:
@@ -138,6 +139,9 @@ class BatchedEnv:
             final = {k: v.copy() for k, v in self._flat(obs).items()}
             obs, begin_info = self.env.reset(options={"reset_mask": done.copy()})
             require_finite(self._flat(obs), np.zeros(1))
+        if FAULT_KEY in end_info:  # nothing reads the last observations of these rows
+            fault = np.asarray(end_info[f"_{FAULT_KEY}"], bool)
+            final = {k: np.where(_expand(fault, v), 0, v).astype(v.dtype) for k, v in final.items()}
         require_finite(final, np.zeros(1))
         return obs, final, reward, terminated, truncated, info, end_info, begin_info
 
@@ -300,7 +304,7 @@ class BatchedEnv:
         merged = {k: v.copy() for k, v in self._flat(obs).items()}
         for row in np.flatnonzero(done):
             for key, value in self._flat(final[row]).items():
-                merged[key][row] = value
+                assign(merged[key][row, ...], value)
         return merged
 
     def _success(
@@ -324,15 +328,26 @@ class BatchedEnv:
                 if name := logged_name(key):
                     present = np.asarray(source.get(f"_{key}", np.ones(self.num_envs, bool)), bool) & rows
                     values, before = log.get(name, (np.zeros(self.num_envs), np.zeros(self.num_envs, bool)))
-                    log[name] = (np.where(present, np.asarray(source[key], np.float64), values), before | present)
+                    log[name] = (np.where(present, _numbers(key, source[key], present), values), before | present)
         return log
+
+
+def _numbers(key: str, values: Any, present: np.ndarray) -> np.ndarray:
+    """Return a number for each row; 0 where there is none."""
+    found = np.asarray(values)
+    if found.ndim == 1 and found.dtype.kind in "biuf":
+        return found.astype(np.float64)
+    return np.array([logged_number(key, found[row]) if one else 0.0 for row, one in enumerate(present)])
 
 
 def _default_names(env: VectorEnv[Any, Any, Any]) -> list[str]:
     """Return each row's gymnasium id, or the class of the environment where it has none."""
-    if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        kind = SyncVectorEnv if isinstance(env.unwrapped, SyncVectorEnv) else AsyncVectorEnv
-        return [kind.__name__ if spec is None else str(spec.id) for spec in env.unwrapped.get_attr("spec")]
+    if isinstance(env.unwrapped, SyncVectorEnv):
+        return [task_name(one) for one in env.unwrapped.envs]
+    if isinstance(env.unwrapped, WorkerVectorEnv):
+        return env.unwrapped.task_names()
+    if isinstance(env.unwrapped, AsyncVectorEnv):
+        return [AsyncVectorEnv.__name__ if spec is None else str(spec.id) for spec in env.unwrapped.get_attr("spec")]
     return [type(env.unwrapped).__name__ if env.spec is None else env.spec.id] * env.num_envs
 
 

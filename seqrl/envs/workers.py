@@ -120,6 +120,11 @@ class WorkerVectorEnv(_Async):
         flags = np.array([terminated, truncated], bool)
         return deepcopy(self.observations), np.array(rewards, np.float64), flags[0], flags[1], self._merged(infos)
 
+    def task_names(self) -> list[str]:
+        """Return each environment's gymnasium id, or its class where it has none."""
+        self._send("_names", AsyncState.WAITING_CALL, [None] * self.num_envs)
+        return list(self.call_wait())
+
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Return what a call gave in each environment."""
         return tuple(itertools.chain.from_iterable(super().call_wait(timeout)))
@@ -192,7 +197,7 @@ def _cut(nested: Any, first: int, end: int) -> Any:
 
 
 def _write(into: Any, obs: Any) -> None:
-    """Write an observation into its row of every array; the casts are gymnasium's."""
+    """Write an observation into its row of every array."""
     if isinstance(into, dict):
         for key, value in into.items():
             _write(value, obs[key])
@@ -200,7 +205,27 @@ def _write(into: Any, obs: Any) -> None:
         for value, part in zip(into, obs, strict=True):
             _write(value, part)
     else:
-        into[...] = np.reshape(obs, into.shape)
+        assign(into[0, ...], obs)
+
+
+def assign(into: np.ndarray, obs: Any) -> None:
+    """Write an observation into an array, by the casts that a ``SyncVectorEnv`` makes.
+
+    Raises:
+        EnvError: If it is of another shape, or of a type that would lose its values.
+    """
+    given = np.asarray(obs)
+    if given.shape != into.shape or not np.can_cast(given.dtype, into.dtype, "same_kind"):
+        raise EnvError(
+            f"an observation is {given.dtype} of shape {given.shape}, but the environment's space says {into.dtype} "
+            f"of shape {into.shape}"
+        )
+    into[...] = given
+
+
+def task_name(env: gym.Env[Any, Any]) -> str:
+    """Return an environment's gymnasium id, or its class where it has none."""
+    return type(env.unwrapped).__name__ if env.spec is None else str(env.spec.id)
 
 
 def _work(
@@ -289,4 +314,10 @@ def _compared(envs: Sequence[gym.Env[Any, Any]], data: Any) -> tuple[bool, bool]
     return same_observations, all(env.action_space == action_space for env in envs)
 
 
-_ASKED: dict[str, Callable[..., Any]] = {"_call": _call, "_setattr": _set, "_check_spaces": _compared}
+def _names(envs: Sequence[gym.Env[Any, Any]], data: Any) -> list[str]:
+    return [task_name(env) for env in envs]
+
+
+_ASKED: dict[str, Callable[..., Any]] = {
+    "_call": _call, "_setattr": _set, "_check_spaces": _compared, "_names": _names,
+}  # fmt: skip

@@ -31,6 +31,8 @@ def check_observations(env_space: spaces.Space[Any], expected: Mapping[str, ObsS
             problems.append(f"{name} has categories {given[name].nvec}, not {spec.nvec}")
         elif given[name].shape != spec.shape:
             problems.append(f"{name} has shape {given[name].shape}, not {spec.shape}")
+        elif len(spec.shape) == 3 and spec.dtype.startswith("float") and given[name].dtype == "uint8":
+            problems.append(f"{name} is an image of uint8 (0 to 255), not of {spec.dtype} as in training")
     if problems:
         raise EnvError(f"environment {env_id!r} does not give what the policy reads: {'; '.join(problems)}")
 

@@ -29,7 +29,7 @@ class Evaluator:
         section: How many episodes, over how many environments.
         build: Makes that many parallel environments.
         seed: The run's seed.
-        least: Fewest parallel environments, so that every task has one.
+        least: Fewest parallel environments and episodes, so that every task has one.
         summarize: From the episodes to metrics; None is :func:`summarize_episodes`.
         reference: For normalised scores, beside the returns.
     """
@@ -49,6 +49,7 @@ class Evaluator:
         self._seed = seed
         self._summarize = summarize or summarize_episodes
         self._reference = reference
+        self._least = least
         self._num_envs = max(min(section.num_envs, section.episodes), least)
         self._env: BatchedEnv | None = None
         self._engines = Engines(section.engine)
@@ -74,7 +75,8 @@ class Evaluator:
         Args:
             algo: The policy.
             epoch: With the seed it decides the episodes.
-            episodes: How many; None takes ``section.episodes``, or all that end within ``max_steps`` if that is given.
+            episodes: How many, at least one per task; None takes ``section.episodes``, or all that end within
+                ``max_steps`` if that is given.
             max_steps: Stop after so many steps of each environment; None takes ``section.max_steps_per_env``.
             on_step: See :func:`seqrl.rollout.rollouts.evaluate_episodes`.
 
@@ -83,6 +85,7 @@ class Evaluator:
         """
         if episodes is None and max_steps is None:
             episodes, max_steps = self._section.episodes, self._section.max_steps_per_env
+        episodes = None if episodes is None else max(episodes, self._least)
         begin = time.perf_counter()
         self.env.codec = algo.codec
         with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):

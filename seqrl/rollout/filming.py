@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from seqrl.algo.algo import Algo
 from seqrl.core.errors import EnvError
 from seqrl.core.types import TimeStep
+from seqrl.envs.faults import RestartingMaker
 from seqrl.envs.make import make_env
 from seqrl.envs.metrics import Episode
 from seqrl.envs.vector import BatchedEnv
@@ -128,8 +129,9 @@ def rendering_env(makers: Makers) -> BatchedEnv:
     if isinstance(first, VectorEnv):
         return BatchedEnv(first)
     first.close()
+    rows = [RestartingMaker(single, is_restarting=False) for single in singles]
     # In the next-step mode the last frame of an episode is rendered before the environment is reset.
-    return BatchedEnv(SyncVectorEnv(singles, autoreset_mode=AutoresetMode.NEXT_STEP))
+    return BatchedEnv(SyncVectorEnv(rows, autoreset_mode=AutoresetMode.NEXT_STEP))
 
 
 def _rendering(maker: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ class Replay:
         largest: Largest difference of an observation.
         largest_key: Where it is.
         largest_step: When.
-        reward: Largest difference of a reward.
+        reward: Largest difference of a reward that is more than rounding.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Replay:
     @property
     def is_as_stored(self) -> bool:
         """Whether all its steps were played, and nothing that was compared differs by more than rounding."""
-        return self.first_step is None and self.num_steps == self.num_stored and self.reward <= TOLERANCE
+        return self.first_step is None and self.num_steps == self.num_stored and self.reward == 0
 
     def text(self) -> str:
         """Return one line for people."""
@@ -71,7 +72,7 @@ class Replay:
                 f"observations differ from step {self.first_step} on; "
                 f"at most by {self.largest:.4g} ({self.largest_key}, step {self.largest_step})"
             )
-        rewards = f"; rewards by up to {self.reward:.4g}" if self.reward > TOLERANCE else ""
+        rewards = f"; rewards by up to {self.reward:.4g}" if self.reward else ""
         return f"{self.name}  {played}  {result}{rewards}"
 
     def compare(self, step: int, stored: dict[str, np.ndarray], obs: dict[str, np.ndarray]) -> None:
@@ -129,7 +130,9 @@ def replay(
         is_last = bool(terminated or truncated) or t + 1 == len(actions)
         total += float(reward)
         result.num_steps = t + 1
-        result.reward = max(result.reward, abs(float(reward) - float(trajectory.rewards[t])))
+        stored = float(trajectory.rewards[t])
+        if not (gap := abs(float(reward) - stored)) <= TOLERANCE * (1 + abs(stored)):
+            result.reward = max(result.reward, math.inf if math.isnan(gap) else gap)
         if info.has_next_obs or t + 1 < len(trajectory):
             result.compare(t + 1, trajectory.obs, flatten_obs(env.observation_space, seen))
         if on_picture is not None and (is_last or (t + 1) % every == 0):

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, EnvError
+from seqrl.core.nested_spaces import leaves
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store_info import StoreInfo
 from seqrl.envs.make import MakeEnv
@@ -140,6 +141,7 @@ def find_world(
         makers = single_makers(config, eval_tasks, asked.max_steps, terminate_on_success=asked.terminate_on_success)
         seen = _look_at(config, eval_tasks, makers, is_needed=is_collecting or info is None, warn=warn)
         if seen:
+            _check_alike(eval_tasks, seen)
             eval_makers = makers
             found = zip((t.env_id for t in eval_tasks), seen, strict=True)
     agreed, env_obs = _agreed(info, found, train_tasks)
@@ -164,6 +166,27 @@ def _look_at(
             raise
         warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
         return []
+
+
+def _check_alike(eval_tasks: Sequence[Task], seen: Sequence[Spaces]) -> None:
+    """Check that tasks of the same shapes also have the same bounds, as gymnasium's vectors ask.
+
+    Raises:
+        EnvError: If they have not. Other differences are told by whoever compares the spaces with the data.
+    """
+    for task, found in zip(eval_tasks, seen, strict=True):
+        for own, first in zip(map(_leaves, found), map(_leaves, seen[0]), strict=True):
+            if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in first.items()}:
+                continue
+            if differing := [f"{first[k]} and {leaf}" for k, leaf in own.items() if leaf != first[k]]:
+                raise EnvError(
+                    f"the tasks {eval_tasks[0].env_id!r} {eval_tasks[0].kwargs or ''} and {task.env_id!r} "
+                    f"{task.kwargs or ''} have different spaces: {', '.join(differing)}; env.common_space=on joins them"
+                )
+
+
+def _leaves(space: spaces.Space[Any]) -> dict[str, spaces.Box]:
+    return {name: leaf for name, leaf in leaves(space, "") if isinstance(leaf, spaces.Box)}
 
 
 def _agreed(

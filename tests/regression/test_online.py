@@ -181,6 +181,13 @@ def test_several_tasks_share_the_rows_and_have_metrics_of_their_own(tmp_path):
     assert set(Store(stats.path / "replay").env_names) == set(experiment.progress.env_steps)
 
 
+def test_every_task_is_evaluated_where_fewer_episodes_are_asked_for(tmp_path):
+    tasks = [{"id": "seqrl/TMazePassive-v0"}, {"id": "seqrl/TMazeActive-v0"}]
+    run(small(tmp_path, env={"tasks": tasks}, experiment={"evaluation": {"episodes": 1}}))
+    last = rows(tmp_path)[-1]
+    assert {"eval/seqrl/TMazeActive-v0/return_mean", "eval/seqrl/TMazePassive-v0/return_mean"} <= last.keys()
+
+
 def test_tasks_need_rows_and_equal_spaces(tmp_path):
     tasks = [{"kwargs": {"corridor_length": n}} for n in (3, 4, 5)]
     with pytest.raises(ConfigError, match=r"collect\.num_envs is 2, fewer than the 3"):

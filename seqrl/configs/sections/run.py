@@ -74,7 +74,9 @@ class EvaluationSection(Section):
     first_epoch: NonNegativeInt = Field(
         0, description="No evaluation before this many epochs, except after the last one."
     )
-    episodes: PositiveInt = Field(200, description="Episodes per evaluation, spread evenly over the environments.")
+    episodes: PositiveInt = Field(
+        200, description="Episodes per evaluation, spread evenly over the environments; at least one per task."
+    )
     num_envs: PositiveInt = Field(20, description="Environments stepped at once.")
     deterministic: bool = Field(True, description="Act greedily rather than by sampling.")
     engine: Literal["eager", "onnx", "auto"] = Field(

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from seqrl.core.errors import EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec
 from seqrl.envs.check.values import (
     Fault,
@@ -26,7 +27,7 @@ from seqrl.envs.check.values import (
     same,
     short,
 )
-from seqrl.envs.infos import SUCCESS_KEYS
+from seqrl.envs.infos import SUCCESS_KEYS, plain_info
 
 
 class Findings:
@@ -119,6 +120,7 @@ class RandomPlay:
             wrong = Fault("info", f"info is a {type(info).__name__}, but has to be a dict. Return one, such as `{{}}`.")
             self.found.add(wrong, place)
             info = {}
+        self._look_at_info(place, info)
         self.has_success |= any(key in info for key in SUCCESS_KEYS)
         self._look(place, obs, info, ended=ended)
         if not ended:
@@ -126,6 +128,12 @@ class RandomPlay:
         self.lengths.append(self._length)
         self.returns.append(self._return)
         return self._reset(f"the reset after {place}")
+
+    def _look_at_info(self, place: str, info: dict[str, Any]) -> None:
+        try:
+            plain_info(info)
+        except EnvError as error:
+            self.found.add(Fault("info", f"{error}."), place)
 
     def _call(self, place: str, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return what the environment answers; None, once reported, if that is an exception or has the wrong form."""

@@ -64,6 +64,13 @@ def test_evaluations_of_long_episodes_do_not_cost_more_than_learning(budget, epi
     assert derived["experiment.evaluation.episodes"].reason
 
 
+def test_every_task_is_evaluated():
+    tasks = {"env": {"tasks": [{"id": f"ALE/Game{i}-v5"} for i in range(26)]}}
+    config, derived = planned(tasks, env_steps=1_000_000, horizon=27_000)
+    assert config.experiment.evaluation.episodes == 26
+    assert "one for each task" in derived["experiment.evaluation.episodes"].reason
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

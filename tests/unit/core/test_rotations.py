@@ -67,6 +67,10 @@ def test_a_codec_widens_for_the_policy_and_narrows_for_the_environment():
     drawn = codec.decode(codec.random(np.random.default_rng(0), 50))
     assert all(ARM.contains(action) for action in drawn)
     assert np.abs(codec.executed(np.full((1, 10), 3.0))).max() == 1.0
+    given = np.random.default_rng(0).normal(size=(50, 10)).astype(np.float32)
+    executed = codec.executed(given)  # what is stored, read back
+    np.testing.assert_allclose(executed, codec.encode(codec.decode(given)), atol=1e-6)
+    np.testing.assert_allclose(codec.executed(executed), executed, atol=1e-5)
 
 
 @pytest.mark.parametrize("width", [7, 9])

@@ -145,7 +145,7 @@ def test_a_float_in_an_integer_space_is_not_cut_unseen():
 def test_too_many_failures_name_environment_and_step(tmp_path):
     makers = [functools.partial(Faulty, "raise", at=i + 1, marker=str(tmp_path / str(i))) for i in range(3)]
     env = make_batched_env(makers, 3, max_restarts=2)
-    with pytest.raises(EnvError, match=r"'SyncVectorEnv' \(row 2\) failed at step 2 of its episode.*failure 3.*is 2"):
+    with pytest.raises(EnvError, match=r"'Faulty' \(row 2\) failed at step 2 of its episode.*failure 3.*is 2"):
         run(env, 5)
 
 
@@ -315,3 +315,25 @@ def test_a_keyboard_interrupt_in_a_worker_is_a_failure_of_the_environment(tmp_pa
         assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     finally:
         env.close()
+
+
+def test_only_the_row_of_a_nan_is_cut_where_the_array_is_reused():
+    class Writing(Faulty):
+        def __init__(self):
+            super().__init__()
+            self.array = np.zeros(2, np.float32)
+
+        def _obs(self):
+            self.array[:] = self.t, np.nan if (self.what, self.t) == ("nan", 3) else 0
+            return self.array
+
+    class Bad(Writing):
+        def __init__(self):
+            super().__init__()
+            self.what = "nan"
+
+    env = make_batched_env([Bad, Writing], 2, max_restarts=5)
+    env.reset(seed=0)
+    steps = [env.step(np.eye(2, dtype=np.float32)) for _ in range(4)]
+    env.close()
+    assert [None if s.fault is None else s.fault.tolist() for s in steps] == [None, None, [True, False], None]

@@ -6,8 +6,9 @@ import pytest
 from gymnasium import spaces
 
 from seqrl.core.errors import ConfigError, EnvError
+from seqrl.envs.check import check_environment
 from seqrl.envs.horizon import horizon_and_kind
-from seqrl.envs.infos import is_success, plain_info
+from seqrl.envs.infos import is_success
 from seqrl.envs.make import EndAtSuccess, make_batched_env
 from seqrl.rollout.environments import limited
 
@@ -30,8 +31,9 @@ class Teller(gym.Env):
         return np.zeros(1, np.float32), 0.0, self.time == 2, False, self.told if self.time == 2 else {}
 
 
-def last_step(*tellers):
-    env = make_batched_env([lambda told=told: Teller(told) for told in tellers], len(tellers))
+def last_step(*tellers, vectorization="sync"):
+    makers = [lambda told=told: Teller(told) for told in tellers]
+    env = make_batched_env(makers, len(tellers), vectorization=vectorization)
     env.reset(seed=0)
     actions = np.eye(2, dtype=np.float32)[[0] * len(tellers)]
     env.step(actions)
@@ -55,8 +57,25 @@ def test_success_may_be_a_dict_or_an_array_of_one():
     assert not env.step(0)[2]
     with pytest.raises(EnvError, match=r"shape \(2,\), not one value"):
         is_success(np.zeros(2))
-    info = {"other": 1}
-    assert plain_info(info) is info
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_what_is_not_read_of_an_info_may_have_any_form(vectorization):
+    told = [{"contacts": np.zeros(2), "end": 0, "success": True}, {"contacts": np.zeros(3), "end": "fell"}]
+    step = last_step(*told, vectorization=vectorization)
+    assert step.success.tolist() == [True, False]
+    assert step.done.all()
+    assert step.fault is None
+
+
+def test_a_logged_array_of_one_is_a_number_and_anything_else_is_told():
+    values, known = last_step({"log/distance": np.array([0.5])}, {"log/distance": 2}).log["log/distance"]
+    assert (values.tolist(), known.tolist()) == ([0.5, 2.0], [True, True])
+    for wrong in ("near", np.zeros(2), None):
+        with pytest.raises(EnvError, match=r"info\['log/distance'\] is logged, so it has to be a number, and is "):
+            last_step({"log/distance": wrong})
+        found = check_environment(lambda wrong=wrong: Teller({"log/distance": wrong}), num_steps=4)
+        assert any("info['log/distance'] is logged" in finding.text for finding in found)
 
 
 def test_a_callable_has_to_make_a_new_environment_each_time():

@@ -134,3 +134,28 @@ def test_a_run_joins_tasks_if_asked_and_says_so_otherwise(tmp_path):
     assert isinstance(played.unwrapped, gym.Env)
     assert played.action_space.contains(policy(played.reset(seed=0)[0], reward=0.0))
     assert config_factory("actor_critic").env.common_space == "off"
+
+
+class Telling(gym.Env):
+    """Observes an entry ``task`` of its own."""
+
+    observation_space = spaces.Dict({"task": spaces.Box(0, 1, (3,))})
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"task": np.zeros(3, np.float32)}, {}
+
+
+def test_a_tasks_own_entry_is_not_hidden():
+    gym.register("test/Telling-v0", entry_point=Telling)
+    assert mixture({"id": "test/Telling-v0"}).observation_space == Telling.observation_space
+    with pytest.raises(EnvError, match=r"observe an entry 'task' of their own.*common_space=with_task"):
+        mixture({"id": "test/Telling-v0"}, observe_task=True)
+
+
+def test_tasks_of_different_bounds_are_refused_before_anything_is_written(tmp_path):
+    tasks = [{"id": "seqrl/MazeRunner-v0", "kwargs": {"size": size}} for size in (5, 7)]
+    with pytest.raises(EnvError, match=r"'size': 7} have different spaces: Box.*env\.common_space=on joins them"):
+        run(small(tmp_path, name="off", env={"id": None, "kwargs": {}, "tasks": tasks}))
+    assert not (tmp_path / "off").exists()

@@ -286,3 +286,42 @@ def test_a_step_is_not_begun_twice():
         env.step_wait()
     env.reset_wait()
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("space", "given"),
+    [
+        (spaces.Box(0, 255, (2, 3), np.uint8), np.full((2, 3), 0.5, np.float32)),
+        (spaces.Box(0, 1, (2, 3)), np.zeros((3, 2), np.float32)),
+        (spaces.Discrete(3), 1.7),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused(space, given):
+    """Here as in one process, which gymnasium sees to."""
+
+    class Odd(Telling):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = space
+
+        def reset(self, *, seed=None, options=None):
+            return given, {}
+
+    env = make_batched_env(Odd, 2, vectorization="async")
+    with pytest.raises(EnvError, match=r"an observation is float.* but the environment's space says"):
+        env.reset(seed=0)
+    env.close()
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_environments_without_an_id_are_named_by_their_class(vectorization):
+    class Silent(Telling):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {}
+
+    class Other(Silent):
+        pass
+
+    env = make_batched_env([Silent, Other], 2, vectorization=vectorization)
+    assert env.reset(seed=0).env_name == ("Silent", "Other")
+    env.close()

@@ -154,3 +154,21 @@ def test_filming_plays_the_episodes_of_an_evaluation_and_leaves_no_trace():
         played = evaluate_episodes(env, filming.AlgoPolicy(algo, 1, deterministic=True), 3, seed=5)
     assert len(filmed) == 3
     assert [(e.length, e.total_reward) for e in filmed] == [(e.length, e.total_reward) for e in played]
+
+
+def test_a_robomimic_success_of_false_is_a_failure():
+    class Fails(gym.Env):
+        observation_space, action_space = gym.spaces.Box(0, 1, (1,)), ACTIONS
+        render_mode = "rgb_array"
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(1, np.float32), 0.0, True, False, {"is_success": {"task": False}}
+
+        def render(self):
+            return np.zeros((4, 4, 3), np.uint8)
+
+    assert [e.success for e in film(Fails, 2, 1, Video())] == [False, False]

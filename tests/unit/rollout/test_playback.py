@@ -164,3 +164,18 @@ def test_stored_images_are_drawn_and_depth_is_scaled_over_the_episode():
     both = []
     draw_stored(trajectory, "demo_0", ["camera", "depth"], both.append)
     assert both[0].shape[1] > 2 * 240
+
+
+def test_large_rewards_are_compared_by_their_size():
+    class Far(Walk):
+        def step(self, action):
+            obs, reward, *ends = super().step(action)
+            return obs, 1234.5678 * reward - 9876.54321, *ends
+
+    info, trajectory = recorded()
+    trajectory.rewards[:] = 1234.5678 * trajectory.rewards.astype(np.float64) - 9876.54321
+    assert replay(Far(), info, trajectory, "d", seed=0).is_as_stored
+    trajectory.rewards[2] += 1
+    result = replay(Far(), info, trajectory, "d", seed=0)
+    assert not result.is_as_stored
+    assert result.reward == pytest.approx(1, abs=0.01)
