@@ -36,9 +36,12 @@ FEW_STEPS = ("--set", "train.replay_ratio=0.1")
 NEEDS = {
     "atari": FEW_STEPS,
     "crafter": FEW_STEPS,
+    "mo-gymnasium": ("--set", "env.kwargs.weights=[1,0,0]"),
     "retro": (*FEW_STEPS, "--set", "env.vectorization=async"),
 }
 """Extra -> what its environments need besides: a core takes a second or two for a gradient step on pixels."""
+BESIDES = {"robosuite": (("--no-deps", "robosuite==1.5.2"),)}
+"""Extra -> what pip is given after it."""
 SHOWN = {
     "atari": ("ale-py",),
     "box2d": ("box2d", "pygame-ce"),
@@ -91,6 +94,8 @@ def measure(extra: str, env_id: str, work: Path) -> dict[str, Any]:
     run("git", "clone", "--quiet", str(ROOT), "source")
     run(*pip, "install", "--quiet", "torch==2.13.0")
     run(*pip, "install", "--quiet", f"./source[{extra}]")
+    for packages in BESIDES.get(extra, ()):
+        run(*pip, "install", "--quiet", *packages)
     installed = time.perf_counter()
     command = (
         "--algo",

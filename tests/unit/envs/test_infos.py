@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from seqrl.core.errors import ConfigError, EnvError
-from seqrl.envs.check import check_environment
+from seqrl.envs.check.environment import check_environment
 from seqrl.envs.horizon import horizon_and_kind
 from seqrl.envs.infos import is_success
 from seqrl.envs.make import EndAtSuccess, make_batched_env
