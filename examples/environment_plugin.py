@@ -1,8 +1,8 @@
 """An environment of one's own: a plain gymnasium one that asks for a memory, registered on import.
 
 seqrl check-env examples/Lock-v0 --plugin examples/environment_plugin.py
-seqrl train --config tmaze_online.json --plugin examples/environment_plugin.py --set env.id=examples/Lock-v0 \
-    --set env.kwargs={} --set env.eval_kwargs={} --set train.window_steps=30 --set collect.exploration.type=none
+seqrl train --algo actor_critic --env examples/Lock-v0 --plugin examples/environment_plugin.py --memory gru \
+    --env-steps 60k
 """
 
 from __future__ import annotations
