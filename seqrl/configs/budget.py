@@ -129,9 +129,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("train.sample_by", "transition", "every step counts equally"),
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
         Derived("train.num_epochs", EPOCHS, "fixed"),
-        Derived(
-            "experiment.evaluation.every_n_epochs", max(1, _epochs(values) // EVALUATIONS), "about ten evaluations"
-        ),
+        Derived("experiment.evaluation.every_n_epochs", *_every(values, budget)),
         Derived("experiment.evaluation.episodes", *_episodes(values, budget)),
         Derived("observation.timestep_encoder.d_hidden", 128, small),
         Derived("observation.timestep_encoder.d_output", 128, small),
@@ -142,14 +140,29 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     ]
 
 
+def _every(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
+    """Return the epochs between evaluations: ten of them, or fewer where even the shortest cost more than learning."""
+    fitting = _steps_of_evaluations(budget) // (MIN_EPISODES * (budget.horizon or 1))
+    if fitting >= EVALUATIONS:
+        return max(1, _epochs(values) // EVALUATIONS), "about ten evaluations"
+    number = max(2, fitting)
+    return max(
+        1, _epochs(values) // number
+    ), f"{number} evaluations, as episodes of up to {budget.horizon} steps are long"
+
+
+def _steps_of_evaluations(budget: Budget) -> int:
+    """Return how many steps of evaluation cost less than learning."""
+    return ACTING_STEPS * budget.env_steps if budget.env_steps else STEPS_PER_UPDATE * (budget.gradient_steps or 0)
+
+
 def _episodes(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     """Return the episodes of an evaluation, so that all evaluations cost less than learning; and why."""
     num_tasks = len(_get(values, "env.tasks", None) or ())
     least = max(MIN_EPISODES, num_tasks)
     if budget.horizon is None:
         return least, "episodes may be long"
-    steps = ACTING_STEPS * budget.env_steps if budget.env_steps else STEPS_PER_UPDATE * (budget.gradient_steps or 0)
-    fitting = steps // (EVALUATIONS * budget.horizon)
+    fitting = _steps_of_evaluations(budget) // (EVALUATIONS * budget.horizon)
     if fitting >= max(MAX_EPISODES, least):
         return max(MAX_EPISODES, least), "all evaluations together cost less than learning"
     if fitting < least:

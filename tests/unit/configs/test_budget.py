@@ -49,18 +49,21 @@ def test_what_is_given_stays_and_what_hangs_on_it_follows():
 
 
 @pytest.mark.parametrize(
-    ("budget", "episodes"),
+    ("budget", "episodes", "every"),
     [
-        ({"env_steps": 10_000, "horizon": 50}, 100),
-        ({"env_steps": 50_000, "horizon": 500}, 50),
-        ({"env_steps": 1_000, "horizon": 1_000}, 10),
-        ({"env_steps": 50_000}, 10),
-        ({"gradient_steps": 5_000, "horizon": 200}, 50),
+        ({"env_steps": 10_000, "horizon": 50}, 100, 4),
+        ({"env_steps": 50_000, "horizon": 500}, 50, 4),
+        ({"env_steps": 10_000, "horizon": 1_000}, 10, 8),
+        ({"env_steps": 1_000, "horizon": 1_000}, 10, 20),
+        ({"env_steps": 50_000}, 10, 4),
+        ({"gradient_steps": 5_000, "horizon": 200}, 50, 4),
     ],
 )
-def test_evaluations_of_long_episodes_do_not_cost_more_than_learning(budget, episodes):
+def test_evaluations_of_long_episodes_do_not_cost_more_than_learning(budget, episodes, every):
     config, derived = planned(**budget)
     assert config.experiment.evaluation.episodes == episodes
+    assert config.experiment.evaluation.every_n_epochs == every
+    assert derived["experiment.evaluation.every_n_epochs"].reason
     assert derived["experiment.evaluation.episodes"].reason
 
 
