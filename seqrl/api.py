@@ -122,7 +122,7 @@ class Run:
         """Return a policy of the run.
 
         Args:
-            checkpoint: ``last``, ``best_success``, ``epoch_10``: the name of a folder in the run or its checkpoints.
+            checkpoint: ``last``, ``best_success``, ``epoch_000010``: a folder in the run or among its checkpoints.
             device: Where it computes.
         """
         from seqrl.algo import policy_from_checkpoint
@@ -188,6 +188,8 @@ def train(
         given["config" if str(config).endswith(".json") else "algo"] = config
     says = partial(print, file=sys.stderr) if verbose else (lambda _: None)
     resolved, notes = resolve_config(_parsed(parser(), _words(given, plugins, overrides)), values, says=says)
+    if resume and overwrite:
+        raise ConfigError("resume and overwrite: take one; the first goes on with a run, the second deletes it")
     run = Experiment(resolved, callbacks=callbacks, resume=resume, overwrite=overwrite, verbose=verbose)
     for note in notes:
         run.run_log.write(note)
@@ -198,8 +200,13 @@ def train(
 def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
     """Return what one would type behind ``seqrl train``."""
     words = [f"--{option}={value}" for option, value in given.items() if value is not None]
-    words += [f"--plugin={plugin}" for plugin in plugins]
+    words += [f"--plugin={plugin}" for plugin in _listed(plugins)]
     return words + [f"--set={key}={_as_json(value)}" for key, value in _flat(overrides)]
+
+
+def _listed(plugins: str | os.PathLike[str] | Iterable[str]) -> list[str]:
+    """Return files or modules; one that is given by itself is a list of one."""
+    return [os.fspath(plugins)] if isinstance(plugins, str | os.PathLike) else list(plugins)
 
 
 def _as_json(value: Any) -> str:
@@ -260,11 +267,15 @@ def evaluate(
     from seqrl.core.plugins import load_plugins
     from seqrl.rollout.from_checkpoint import env_for_policy, env_maker_from_checkpoint, played
 
-    load_plugins(plugins)
+    if episodes < 1 or num_envs < 1 or seed < 0:
+        raise ConfigError(
+            f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: at least 1, 1 and 0 are needed"
+        )
+    load_plugins(_listed(plugins))
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
     env_id = env if env is None or isinstance(env, str) else _registered(env)
-    maker: Any = env_maker_from_checkpoint(checkpoint, env_id=env_id, plugins=tuple(plugins))
+    maker: Any = env_maker_from_checkpoint(checkpoint, env_id=env_id, plugins=tuple(_listed(plugins)))
     with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
 
@@ -304,6 +315,8 @@ _MADE: dict[str, Any] = {}
 
 def _registered(make: Callable[..., gym.Env[Any, Any]]) -> str:
     """Return an id under which gymnasium makes the environment, in this process; one of its own for each object."""
+    if not callable(make):
+        raise ConfigError(f"env is {make!r}: give a gymnasium id, or a class or function that makes an environment")
     inner = make.func if isinstance(make, partial) else make
     name = getattr(inner, "__name__", type(inner).__name__)
     name = name if name.isidentifier() else "Environment"
@@ -319,8 +332,13 @@ def _registered(make: Callable[..., gym.Env[Any, Any]]) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield keys of a run file, joined by dots, and their values; a mapping with a ``type`` is a value."""
+    """Yield keys of a run file, joined by dots, and their values; a mapping with a ``type`` is a value.
+
+    An empty mapping for a whole section of the file changes nothing.
+    """
     for name, value in values.items():
+        if isinstance(value, Mapping) and not value and not prefix:
+            continue
         if isinstance(value, Mapping) and value and "type" not in value and name != "kwargs":
             yield from _flat(value, f"{prefix}{name}.")
         else:

@@ -206,7 +206,7 @@ class Updater:
         """Let the algorithm move what follows the weights, unless the step was suppressed."""
         stats = self._reduced()
         if bad.device.type == "cpu":
-            if not bad:
+            if not bad.numpy():  # the same memory: nothing waits, and no operator is called
                 self._algo.on_gradient_step(stats)
             return
         followers = self._followers()  # the host does not wait for the flag, so they move and go back where it is set

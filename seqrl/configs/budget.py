@@ -5,6 +5,7 @@ Keys that are given win. What comes out is an ordinary run file, so a resumed ru
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import TIMESTEP_ENCODERS
+
+logger = logging.getLogger(__name__)
 
 EPOCHS = 40
 EVALUATIONS = 10
@@ -196,6 +199,9 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} environment steps are too few for {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
             "environments; take more steps, or set train.num_epochs, collect.num_envs or collect.steps_per_epoch"
         )
+    total = _planned(
+        epochs * num_envs * per_epoch, total, "environment", "collect.num_envs and collect.steps_per_epoch"
+    )
     ratio = _get(values, "train.replay_ratio", None)
     updates = _get(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
@@ -240,8 +246,24 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} gradient steps are too few for {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
             "train.num_epochs or train.steps_per_epoch"
         )
+    total = _planned(epochs * per_epoch, total, "gradient", "train.steps_per_epoch")
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
     return [steps, *_optimizer(total)]
+
+
+def _planned(planned: int, total: int, kind: str, keys: str) -> int:
+    """Return the steps to derive the rest from: those of the budget, or those that keys of the run file leave of it."""
+    if 2 * planned >= total:
+        return total
+    logger.warning(
+        "the run takes %d of the %d %s steps of its budget, as its run file or command sets train.num_epochs, %s; "
+        "leave one of these keys out to spend it all",
+        planned,
+        total,
+        kind,
+        keys,
+    )
+    return planned
 
 
 def _epochs(values: Mapping[str, Any]) -> int:

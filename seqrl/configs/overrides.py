@@ -12,8 +12,8 @@ from seqrl.core.strict_json import parse_json
 def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[str]:
     """Apply ``a.b=c`` texts to ``values`` in place, and return what was dropped, one line each.
 
-    The value is read as JSON where it is JSON, as text elsewhere. Setting the ``type`` of a component to another
-    one replaces the section by that type's defaults.
+    The value is read as JSON where it is JSON, Python's True, False and None as such, and as text elsewhere. Setting
+    the ``type`` of a component to another one replaces the section by that type's defaults.
 
     Raises:
         ConfigError: If a text has no ``=``, or its path leads through a value that is not a section.
@@ -25,7 +25,7 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
             raise ConfigError(f"--set {text}: must have the form key.subkey=value")
         keys = path.strip().split(".")
         parent = _descend(values, keys[:-1], text)
-        dropped += _assign(parent, keys, _parse(raw))
+        dropped += _assign(parent, keys, parse_value(raw))
     return dropped
 
 
@@ -59,11 +59,12 @@ def _dropped(section: str, name: Any, keys: Iterable[str]) -> list[str]:
     return [f"{section}.type={name} drops {section}.{{{', '.join(gone)}}}"] if gone else []
 
 
-def _parse(raw: str) -> Any:
+def parse_value(raw: str) -> Any:
+    """Return JSON, Python's True, False and None, and other text as it is."""
     try:
         return parse_json(raw)
     except ValueError:
-        return raw
+        return {"True": True, "False": False, "None": None}.get(raw, raw)
 
 
 def _descend(node: Any, keys: list[str], text: str) -> Any:

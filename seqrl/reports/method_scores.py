@@ -232,13 +232,13 @@ def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Sco
             if not any(found):
                 logger.warning("%s is left out: it has no %s%s", run.path, options.metric, _up_to(options))
             out.setdefault(method.name, []).extend(s for s in found if s is not None)
-    if missing := [name for name, found in out.items() if not found]:
+    if not any(out.values()):
         have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
         raise DataError(
-            f"no run of {', '.join(missing)} has {options.metric!r}{_up_to(options)}"
-            f"{did_you_mean(options.metric, have)}; evaluations have {', '.join(have[:12]) or 'nothing'}"
+            f"no run has {options.metric!r}{_up_to(options)}{did_you_mean(options.metric, have)}; evaluations have "
+            f"{', '.join(have[:12]) or 'nothing'}"
         )
-    return out
+    return {name: found for name, found in out.items() if found}
 
 
 def _keys(run: Run, metric: str, name: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from seqrl.envs.vector import BatchedEnv
 from seqrl.reports.intervals import Estimate, mean_interval, share_interval
 from seqrl.reports.statistics import bottom_quintile, iqm_interval
 from seqrl.rollout.rollouts import AlgoPolicy, OnStep, evaluate_episodes
+
+logger = logging.getLogger(__name__)
 
 
 class Evaluator:
@@ -81,8 +84,10 @@ class Evaluator:
             on_step: See :func:`seqrl.rollout.rollouts.evaluate_episodes`.
 
         Raises:
-            EnvError: If no episode ended.
+            EnvError: If no episode ended within ``max_steps``. If ``section.max_steps_per_env`` says how many, that is
+                a warning, and there are no metrics.
         """
+        is_asked = max_steps is not None
         if episodes is None and max_steps is None:
             episodes, max_steps = self._section.episodes, self._section.max_steps_per_env
         episodes = None if episodes is None else max(episodes, self._least)
@@ -94,6 +99,12 @@ class Evaluator:
             policy = AlgoPolicy(algo, self.env.num_envs, deterministic=is_greedy, engine=engine)
             seed = integer_seed(self._seed, "eval", "env", epoch)
             ended = evaluate_episodes(self.env, policy, episodes, seed=seed, max_steps=max_steps, on_step=on_step)
+        if not ended and not is_asked:
+            logger.warning(
+                "no episode ended within experiment.evaluation.max_steps_per_env, %s steps: nothing was evaluated",
+                max_steps,
+            )
+            return {}, []
         if not ended:
             raise EnvError(
                 f"no episode ended within {max_steps} steps of each environment; allow more, or count episodes"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from seqrl.configs.overrides import parse_value
 from seqrl.core.errors import ConfigError
-from seqrl.core.strict_json import parse_json
 from seqrl.scripts._script import check_seed, json_object, script
 
 _PREFIX = "env.kwargs."
@@ -159,14 +159,7 @@ def _sweep(text: str) -> tuple[str, list[Any]]:
     name = path.removeprefix(_PREFIX)
     if not (name.isidentifier() or name == _TARGET) or not raw:
         raise ConfigError(f"--sweep {text}: must be {_PREFIX}NAME=A,B,... or {_TARGET}=A,B,...")
-    return name, [_value(part) for part in raw.split(",")]
-
-
-def _value(text: str) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError:
-        return text
+    return name, [parse_value(part) for part in raw.split(",")]
 
 
 def _numbers(option: str, text: str | None) -> list[int]:

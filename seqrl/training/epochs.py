@@ -27,7 +27,7 @@ from seqrl.training.progress import Progress
 from seqrl.training.rendering import render_epoch
 from seqrl.training.run_log import RunLog, progress_bar
 from seqrl.training.run_report import write_run_report
-from seqrl.training.summary import epoch_metrics, host_metrics
+from seqrl.training.summary import epoch_metrics, host_metrics, numbers_of
 from seqrl.training.weights import Publisher
 
 logger = logging.getLogger(__name__)
@@ -254,7 +254,7 @@ class Epochs:
         if not self._parts.processes.is_main:
             return
         progress, valid = self._progress, self._parts.learner.validate()
-        metrics = self._hooks.evaluate() | valid
+        metrics = numbers_of(self._hooks.evaluate()) | valid
         if not metrics:
             return
         progress.metrics, progress.metrics_epoch = metrics, progress.epoch

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -149,17 +149,28 @@ class JsonlLogger:
             kept = [r for r in kept if r.get("progress/epoch") != resume_epoch or not _is_evaluation(r)]
         write_atomic(file, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115
+        self._is_failing = False
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Append one line."""
         row: dict[str, Any] = {"step": step}
         row |= {k: float(v) if math.isfinite(v) else None for k, v in values.items()}
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        self._try(lambda: print(json.dumps(row), file=self._file, flush=True))
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._try(self._file.close)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        """Write, or tell once that nothing can be; the run goes on."""
+        try:
+            write()
+        except OSError as error:
+            if not self._is_failing:
+                logger.warning("%s cannot be written, so lines of it are missing: %s", self._file.name, error)
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
 
 def _is_evaluation(row: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
@@ -59,8 +60,9 @@ class RunLog(logging.Handler):
         if self._file is None:
             self._early.append(lines)
         else:
-            self._file.write(lines)
-            self._file.flush()
+            with contextlib.suppress(OSError):  # the disk is full: there is nowhere to tell it but the console
+                self._file.write(lines)
+                self._file.flush()
 
     def warn(self, text: str) -> None:
         """Log a warning, and keep it for the report and the end of the run."""
@@ -103,7 +105,8 @@ class RunLog(logging.Handler):
         self._show = None
         self._early.clear()
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
         super().close()
 

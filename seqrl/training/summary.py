@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from seqrl.configs import BaseConfig
+from seqrl.core.errors import ConfigError
 from seqrl.core.host import peak_memory_gb
 from seqrl.reports.console import format_count, format_duration, format_megabytes, summary_text
 from seqrl.training.collector import CollectStats
@@ -144,6 +147,21 @@ def _plan(config: BaseConfig, parts: Parts, epoch: int, cost: Prediction) -> dic
     )
     plan["time"] = f"about {format_duration(steps * cost.step_s)} of learning, besides acting and evaluation"
     return plan
+
+
+def numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return metrics as floats, whatever numbers a user's function gave.
+
+    Raises:
+        ConfigError: If one is no number.
+    """
+    found = {}
+    for name, value in metrics.items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"the metric {name!r} is {value!r}, not a number") from error
+    return found
 
 
 def epoch_metrics(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
+
+logger = logging.getLogger(__name__)
 
 _RESULTS = ("eval/return_mean", "eval/success_mean", "eval/score_mean", "valid/total")
 
@@ -36,6 +39,7 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(str(folder), purge_step=purge)
         self._settings = {name: _plain(value) for name, value in (settings or {}).items()}
         self._results: dict[str, float] = {}
+        self._is_told = False
         for name, values in (texts or {}).items():
             block = "\n".join("    " + line for line in json.dumps(values, indent=2).splitlines())
             self._writer.add_text(name, block, resume_step or 0)
@@ -44,11 +48,23 @@ class TensorBoardLogger:
         """Write one scalar per value."""
         self._results |= {name: values[name] for name in _RESULTS if name in values}
         for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+            if self._is_writing():
+                self._writer.add_scalar(name, value, step)
+
+    def _is_writing(self) -> bool:
+        """Tell whether the writer's thread lives: a full disk ends it, and then its queue would fill and block."""
+        events: Any = getattr(getattr(self._writer, "file_writer", None), "event_writer", None)
+        is_alive = not self._is_told and (events is None or bool(events._worker.is_alive()))
+        if not is_alive and not self._is_told:
+            events._closed = True
+            events._event_queue.cancel_join_thread()  # or the process would wait at its end for what nobody reads
+            logger.warning("TensorBoard's events cannot be written any more: is the disk full?")
+            self._is_told = True
+        return is_alive
 
     def log_video(self, file: Path, step: int) -> None:
         """Show a GIF among the images; other formats are left out, as TensorBoard cannot show them."""
-        if file.suffix != ".gif":
+        if file.suffix != ".gif" or not self._is_writing():
             return
         from tensorboardX.proto.summary_pb2 import Summary
 
@@ -60,6 +76,8 @@ class TensorBoardLogger:
 
     def close(self) -> None:
         """Write the row of hyper-parameters and results, flush and close."""
+        if not self._is_writing():
+            return
         if self._settings and self._results:
             results = {f"last/{name}": value for name, value in self._results.items()}
             self._writer.add_hparams(self._settings, results, name="settings")

@@ -108,6 +108,13 @@ def test_mistakes_are_errors_and_end_nothing(run):
         run.plot("eval/return_mean", x="steps")
     with pytest.raises(ConfigError, match="the config: algo_name is required"):
         seqrl.train({}, env=Lamp)
+    with pytest.raises(ConfigError, match=r"env is <.*: give a gymnasium id, or a class or function"):
+        seqrl.train("actor_critic", env=Lamp(), env_steps=5000)
+    with pytest.raises(ConfigError, match="resume and overwrite: take one"):
+        seqrl.train("bc.json", resume=True, overwrite=True)
+    for wrong in ({"episodes": 0}, {"num_envs": 0}, {"seed": -1}):
+        with pytest.raises(ConfigError, match="at least 1, 1 and 0 are needed"):
+            seqrl.evaluate(run, **wrong)
 
 
 @pytest.mark.usefixtures("_here")
@@ -130,6 +137,8 @@ def test_values_of_a_run_file_and_its_template_are_taken(tmp_path):
     few = {**TINY["train"], "num_epochs": 1, "data": data}
     second = seqrl.train("bc.json", name="b", verbose=False, **{**TINY, "train": few})
     assert second.metrics["step"].max() == 3
+    third = seqrl.train("bc.json", name="c", verbose=False, **{**TINY, "train": few, "env": {}})
+    assert third.config["env"] == second.config["env"]  # an empty section changes nothing
     with pytest.raises(ConfigError, match="did you mean 'batch_size'"):
         seqrl.train("bc.json", train={"batchsize": 3})
     with pytest.raises(ConfigError, match="is not a run"):

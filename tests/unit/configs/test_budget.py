@@ -204,3 +204,21 @@ def test_the_command_line_says_what_is_missing(words, message, capsys):
         raise SystemExit(train.main(["--algo", "actor_critic", *words]))
     assert end.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("budget", "values", "message"),
+    [
+        (
+            {"env_steps": 1_000_000},
+            {"collect": {"steps_per_epoch": 30}},
+            "takes 14400 of the 1000000 environment",
+        ),
+        ({"gradient_steps": 100_000}, {"train": {"steps_per_epoch": 200}}, "takes 8000 of the 100000 gradient steps"),
+    ],
+)
+def test_a_run_file_that_leaves_most_of_the_budget_is_told_and_planned_as_it_is(budget, values, message, caplog):
+    config, _ = planned(values, horizon=20, **budget)
+    assert message in caplog.text
+    assert config.collect.replay.min_transitions <= 14400 // 50
+    assert config.algo.optimizer.warmup_steps <= 8000 // 20

@@ -25,6 +25,9 @@ def changed(*overrides):
         ("2", 2),
         ("-1.5e-3", -1.5e-3),
         ("true", True),
+        ("False", False),
+        ("None", None),
+        ("Falsehood", "Falsehood"),
         ("null", None),
         ('"2"', "2"),
         ('["a", 1]', ["a", 1]),
@@ -34,7 +37,7 @@ def changed(*overrides):
         ("runs/a b", "runs/a b"),
         ("007", "007"),
         ("", ""),
-        ("True", "True"),
+        ("True", True),
     ],
 )
 def test_the_value_is_json_where_it_is_json_and_text_elsewhere(raw, value):

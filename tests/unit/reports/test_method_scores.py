@@ -104,7 +104,7 @@ def test_a_run_of_several_tasks_has_a_score_for_each():
 
 
 def test_a_metric_that_nobody_has_is_named_with_the_nearest():
-    with pytest.raises(DataError, match=r"no run of m has 'eval/retrun_mean'; did you mean 'eval/return_mean'\?"):
+    with pytest.raises(DataError, match=r"no run has 'eval/retrun_mean'; did you mean 'eval/return_mean'\?"):
         compare([method("m", [1.0] * 3)], options(metric="eval/retrun_mean"))
 
 
@@ -122,3 +122,9 @@ def test_a_difference_comes_with_p_and_the_seeds_that_it_needs():
     assert difference.value == pytest.approx(0.967 - 0.2, abs=1e-3)
     assert difference.p_value < 0.05
     assert found.to_json()["differences"][0]["num_seeds"] == difference.num_seeds == 3
+
+
+def test_a_method_without_the_metric_is_left_out(heard):
+    found = compare([method("m", [1.0] * 3), Method("new", [run("new0", [])])], options())
+    assert [m.name for m in found.methods] == ["m"]
+    assert "new0 is left out: it has no eval/return_mean" in heard.messages[0]

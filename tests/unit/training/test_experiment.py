@@ -335,3 +335,27 @@ def test_log(tmp_path):
     written = [v for row in rows(stats) for k, v in row.items() if k.startswith(("loss/", "valid/", "eval/"))]
     assert written
     assert all(v == round(v) for v in written)
+
+
+def test_numbers_of_numpy_are_metrics_and_anything_else_is_named(tmp_path):
+    class Longest(seqrl.Experiment):
+        def policy_metrics(self, episodes):
+            return {"longest": np.max([e.length for e in episodes])}
+
+    class Telling(seqrl.Experiment):
+        def policy_metrics(self, episodes):
+            return {"told": "well"}
+
+    experiment, stats = learned(Longest, short(tmp_path))
+    assert any(row.get("longest", 0) > 0 or row.get("eval/longest", 0) > 0 for row in rows(stats))
+    assert experiment.folder.last is not None
+    with pytest.raises(ConfigError, match=r"told' is 'well', not a number"):
+        learned(Telling, short(tmp_path / "other"))
+
+
+def test_an_evaluation_in_which_no_episode_ends_is_a_warning(tmp_path, caplog):
+    evaluation = {"max_steps_per_env": 1, "episodes": 5}
+    experiment, stats = learned(seqrl.Experiment, short(tmp_path, experiment={"evaluation": evaluation}))
+    assert experiment.folder.last is not None
+    assert not any("eval/return_mean" in row for row in rows(stats))
+    assert "no episode ended within experiment.evaluation.max_steps_per_env, 1 steps" in caplog.text

@@ -217,3 +217,30 @@ def test_an_evaluation_that_comes_again_is_cut_off(file, is_evaluated):
     first.close()
     JsonlLogger(file, 0, 1, is_evaluated=is_evaluated).close()
     assert [r.get("eval/x") for r in read_metrics(file)] == [1.0, None, None, 4.0][: 3 + is_evaluated]
+
+
+def test_a_full_disk_ends_no_run(tmp_path, caplog):
+    class Full:
+        name = "metrics.jsonl"
+
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+        flush = close = lambda self: self.write("")
+
+    file = JsonlLogger(tmp_path / "metrics.jsonl", None)
+    file._file.close()
+    file._file = Full()
+    for step in range(3):
+        file.log({"a": 1.0}, step)
+    file.close()
+    assert [r.message for r in caplog.records] == [
+        "metrics.jsonl cannot be written, so lines of it are missing: [Errno 28] No space left on device"
+    ]
+    board = TensorBoardLogger(tmp_path / "tb", None)
+    events = board._writer.file_writer.event_writer
+    events._worker.stop()
+    for step in range(50):  # more than the writer's queue holds
+        board.log({"a": 1.0}, step)
+    board.close()
+    assert sum("is the disk full" in r.message for r in caplog.records) == 1
