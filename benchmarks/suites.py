@@ -115,7 +115,9 @@ def measure(extra: str, env_id: str, work: Path) -> dict[str, Any]:
     steps = int(lines[-1]["step"])
     if not steps or not evaluated:
         raise SystemExit(f"{extra}: {steps} gradient steps, {len(evaluated)} evaluations")
-    frozen = dict(line.lower().split("==") for line in run(*pip, "list", "--format", "freeze").splitlines())
+    frozen = dict(
+        line.lower().replace("_", "-").split("==") for line in run(*pip, "list", "--format", "freeze").splitlines()
+    )
     return {
         "extra": extra, "env": env_id, "command": " ".join(["seqrl", "train", *command]),
         "install_s": round(installed - begin), "train_s": round(time.perf_counter() - installed),
@@ -129,7 +131,8 @@ def rows_of_table() -> list[dict[str, str]]:
     rows = []
     for file in sorted(FOLDER.glob("*.json")):
         found = json.loads(file.read_text())
-        versions = [f"{name} {found['packages'][name]}" for name in (*SHOWN[found["extra"]], "gymnasium")]
+        installed = {name.replace("_", "-"): version for name, version in found["packages"].items()}
+        versions = [f"{name} {installed[name]}" for name in (*SHOWN[found["extra"]], "gymnasium")]
         rows.append(
             {
                 "extra": f"`{found['extra']}`",
