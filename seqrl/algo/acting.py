@@ -196,10 +196,6 @@ class VectorPolicy:
                 raise DataError(f"observation {name!r} is of dtype {value.dtype}, not numbers")
             if spec.dtype == "uint8" and value.dtype.kind == "f":
                 raise DataError(f"observation {name!r} is {value.dtype}, but was uint8 (0 to 255) in training")
-            if len(spec.shape) == 3 and spec.dtype.startswith("float") and value.dtype == np.uint8:
-                raise DataError(
-                    f"observation {name!r} is uint8 (0 to 255), but was an image of {spec.dtype} in training"
-                )
             if spec.nvec is not None and not self._in_categories(value, spec.nvec):
                 raise DataError(f"observation {name!r} is outside its categories {spec.nvec}: {value.tolist()}")
 
