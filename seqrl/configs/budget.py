@@ -53,6 +53,7 @@ class Budget:
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
         is_continuous: Whether actions are.
+        is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
     """
 
     env_steps: int | None = None
@@ -60,6 +61,7 @@ class Budget:
     horizon: int | None = None
     horizon_source: str = ""
     is_continuous: bool = False
+    is_a_trial: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,9 +201,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} environment steps are too few for {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
             "environments; take more steps, or set train.num_epochs, collect.num_envs or collect.steps_per_epoch"
         )
-    total = _planned(
-        epochs * num_envs * per_epoch, total, "environment", "collect.num_envs and collect.steps_per_epoch"
-    )
+    total = _planned(budget, epochs * num_envs * per_epoch, "collect.num_envs and collect.steps_per_epoch")
     ratio = _get(values, "train.replay_ratio", None)
     updates = _get(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
@@ -246,23 +246,25 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} gradient steps are too few for {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
             "train.num_epochs or train.steps_per_epoch"
         )
-    total = _planned(epochs * per_epoch, total, "gradient", "train.steps_per_epoch")
+    total = _planned(budget, epochs * per_epoch, "train.steps_per_epoch")
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
     return [steps, *_optimizer(total)]
 
 
-def _planned(planned: int, total: int, kind: str, keys: str) -> int:
+def _planned(budget: Budget, planned: int, keys: str) -> int:
     """Return the steps to derive the rest from: those of the budget, or those that keys of the run file leave of it."""
+    total = budget.env_steps or budget.gradient_steps or 0
     if 2 * planned >= total:
         return total
-    logger.warning(
-        "the run takes %d of the %d %s steps of its budget, as its run file or command sets train.num_epochs, %s; "
-        "leave one of these keys out to spend it all",
-        planned,
-        total,
-        kind,
-        keys,
-    )
+    if not budget.is_a_trial:
+        logger.warning(
+            "the run takes %d of the %d %s steps of its budget, as its run file or command sets train.num_epochs, %s; "
+            "leave one of these keys out to spend it all",
+            planned,
+            total,
+            "environment" if budget.env_steps else "gradient",
+            keys,
+        )
     return planned
 
 

@@ -140,9 +140,9 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
     if args.gradient_steps and not (values.get("train") or {}).get("data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
     if args.env_steps:
-        budget = Budget(args.env_steps, None, *_worlds(values))
+        budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
     else:
-        budget = Budget(None, args.gradient_steps, *_longest_of_data(values))
+        budget = Budget(None, args.gradient_steps, *_longest_of_data(values), is_a_trial=args.debug)
     values, derived = with_budget(values, budget)
     return values, [f"derived: {entry}" for entry in derived]
 
