@@ -73,25 +73,14 @@ class OnnxPolicy:
         elif len(self._is_first) != num_rows:
             raise DataError(f"{num_rows} rows, but the episode began with {len(self._is_first)}; call start_episode()")
         given = {_OBS + name: obs[name] for name in self.facts["observations"]}
-        if self.facts["max_step"] is not None and self._state["state/step"].max() > self.facts["max_step"]:
+        steps = np.where(self._is_first, 0, self._state["state/step"])
+        if self.facts["max_step"] is not None and steps.max() > self.facts["max_step"]:
             raise DataError(f"this policy can act for at most {self.facts['max_step'] + 1} steps of an episode")
         given |= {"reward": self._reward(reward, num_rows), "reset": self._is_first, **self._state}
-        if self.facts["mask_entry"] is not None:
-            mask = obs.get(self.facts["mask_entry"]) if action_mask is None else np.asarray(action_mask)
-            width = self._shape("action_mask")[-1]
-            given["action_mask"] = np.ones((num_rows, width), bool)
-            if mask is not None:
-                choices = sum(self.facts["factors"]) or width
-                legal = np.asarray(mask, bool)
-                if legal.size not in (num_rows * width, num_rows * choices):
-                    raise DataError(f"action_mask has shape {legal.shape}; give {choices} flags for each row")
-                legal = legal.reshape(num_rows, -1)
-                given["action_mask"][:, width - legal.shape[1] :] = legal  # values beside choices are always legal
-                parts = np.split(
-                    given["action_mask"][:, width - choices :], np.cumsum(self.facts["factors"])[:-1], axis=-1
-                )
-                if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
-                    raise DataError("an action mask leaves no legal action")
+        if action_mask is not None:
+            given["action_mask"] = self._legal(action_mask if batched_ob else [action_mask], num_rows)
+        elif self.facts["mask_entry"] is not None:
+            given["action_mask"] = self._legal(obs.get(self.facts["mask_entry"]), num_rows)
         given |= self._noise(num_rows)
         found = self._session.run(None, {name: given[name] for name in self._inputs})
         answers = dict(zip(self._outputs, found, strict=True))
@@ -113,12 +102,14 @@ class OnnxPolicy:
             expected = (num_rows, *facts["shape"])
             if obs[name].shape != expected:
                 raise DataError(f"observation {name!r} has shape {obs[name].shape}, expected {expected}")
-            floats = obs[name].dtype.kind == "f"
-            if facts["dtype"] == "uint8" and floats:
-                raise DataError(f"observation {name!r} is {obs[name].dtype}, but was uint8 (0 to 255) in training")
+            given, trained = obs[name].dtype, np.dtype(facts["dtype"])
+            if trained == np.uint8 and given.kind == "f":
+                raise DataError(f"observation {name!r} is {given}, but was uint8 (0 to 255) in training")
+            if trained.kind == "f" and given == np.uint8 and len(facts["shape"]) == 3:
+                raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
             if (sizes := facts["categories"]) is not None:
                 index = obs[name].reshape(num_rows, -1)
-                if not ((index >= 0) & (index < np.asarray(sizes))).all():
+                if not ((index >= 0) & (index < np.asarray(sizes)) & (index == np.floor(index))).all():
                     raise DataError(f"observation {name!r} is outside its categories {sizes}: {obs[name].tolist()}")
             obs[name] = obs[name].astype(_numpy_type(self._inputs.get(_OBS + name, "tensor(float)")))
         return obs
@@ -135,6 +126,25 @@ class OnnxPolicy:
         if rewards.shape != (num_rows,):
             raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
         return rewards
+
+    def _legal(self, rows: Any, num_rows: int) -> np.ndarray:
+        """Return which of a policy's actions are legal, from flags for each row; None allows all."""
+        if self.facts["mask_entry"] is None:
+            raise DataError("this policy takes no action_mask")
+        width = self._shape("action_mask")[-1]
+        legal = np.ones((num_rows, width), bool)
+        if rows is None:
+            return legal
+        choices = sum(self.facts["factors"]) or width
+        flags = [_joined(row) for row in rows]
+        sizes = [len(row) for row in flags]
+        if sizes not in ([choices] * num_rows, [width] * num_rows):
+            raise DataError(f"action_mask has {sizes} flags in its rows; give {choices} for each of {num_rows} rows")
+        legal[:, width - sizes[0] :] = flags  # values beside choices are always legal
+        parts = np.split(legal[:, width - choices :], np.cumsum(self.facts["factors"])[:-1], axis=-1)
+        if self.facts["factors"] and not all(part.any(-1).all() for part in parts):
+            raise DataError("an action mask leaves no legal action")
+        return legal
 
     def _noise(self, num_rows: int) -> dict[str, np.ndarray]:
         widths = self.facts.get("noise", {}).items()
@@ -191,6 +201,12 @@ def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.
         array = np.asarray(ob)
         return [(prefix or "obs", array - np.asarray(space["start"]) if "start" in space else array)]
     return [item for key, sub, part in parts for item in _flat(sub, part, f"{prefix}/{key}" if prefix else key)]
+
+
+def _joined(flags: Any) -> np.ndarray:
+    """Return the flags of one row, which gymnasium gives as a tuple of arrays where there are several choices."""
+    parts = [flags] if isinstance(flags, np.ndarray) else [np.asarray(part) for part in flags]
+    return np.concatenate([part.ravel() for part in parts]).astype(bool)
 
 
 def _numpy_type(kind: str) -> str:

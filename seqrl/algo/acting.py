@@ -12,7 +12,7 @@ from torch import Tensor
 from seqrl.algo.inputs import Inputs, with_goals
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec
+from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec, is_image_of_bytes
 from seqrl.core.tensors import SeqInputs
 
 
@@ -196,6 +196,8 @@ class VectorPolicy:
                 raise DataError(f"observation {name!r} is of dtype {value.dtype}, not numbers")
             if spec.dtype == "uint8" and value.dtype.kind == "f":
                 raise DataError(f"observation {name!r} is {value.dtype}, but was uint8 (0 to 255) in training")
+            if is_image_of_bytes(value.dtype, spec.shape, spec.dtype):
+                raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
             if spec.nvec is not None and not self._in_categories(value, spec.nvec):
                 raise DataError(f"observation {name!r} is outside its categories {spec.nvec}: {value.tolist()}")
 

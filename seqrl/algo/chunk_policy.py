@@ -59,7 +59,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
             )
         if section.ensemble_decay is not None and self.codec.kind != "continuous":
             raise ConfigError("algo.ensemble_decay averages actions, so it needs continuous ones")
-        self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
+        self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec, self.trunk_obs)
         self.nets["trunk"] = self.trunk
         self._create_policy(self.chunk_steps if self.chunk_steps > 1 else None)
 

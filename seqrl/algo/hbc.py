@@ -37,6 +37,11 @@ def hbc_factory(algo_config: HBCSection) -> tuple[type[Algo[Any]], dict[str, Any
 class Follower(BC[BCSection]):
     """Imitates where the subgoal is known."""
 
+    @property
+    def trunk_obs(self) -> Mapping[str, ObsSpec]:
+        """The subgoal."""
+        return {SUBGOAL: self.obs[SUBGOAL]}
+
     def _targets(self, batch: SeqBatch) -> Targets:
         targets = super()._targets(batch)
         is_known = batch.extras[IS_KNOWN][:, : batch.num_transitions] > 0

@@ -110,7 +110,8 @@ class RolloutPolicy:
         if rewards is not None and rewards.shape != (num_rows,):
             raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
         if action_mask is not None:
-            action_mask = np.asarray(action_mask) if batched_ob else np.asarray(action_mask)[None]
+            rows = action_mask if batched_ob else [action_mask]
+            action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
         self._calls += 1
         self._vector = vector  # only now: a call that was refused begins no episode
@@ -166,14 +167,18 @@ class RolloutPolicy:
             raise DataError("predict was given an outdated state, not the last call's; a policy plays one batch")
         elif episode_start is not None and np.any(episode_start):
             self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
-        before, self.deterministic = self.deterministic, deterministic
-        if self._vector is not None:
-            self._vector.deterministic = deterministic
+        before = self.deterministic
+        self._act_greedily(deterministic)
         try:
             actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
         finally:
-            self.deterministic = before
+            self._act_greedily(before)
         return actions, self._calls
+
+    def _act_greedily(self, deterministic: bool) -> None:
+        self.deterministic = deterministic
+        if self._vector is not None:
+            self._vector.deterministic = deterministic
 
     def _is_batched(self, observation: Any) -> bool:
         """Tell whether an observation has a leading row dimension."""

@@ -12,7 +12,7 @@ from torch.nn.functional import dropout
 
 from seqrl.configs import BaseConfig, Section
 from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.core.spaces import ActionCodec, ObsSpec
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.sequence_encoders import SequenceEncoder, State
 from seqrl.models.timestep_encoders import TimestepEncoder, build_timestep_encoder
@@ -67,15 +67,29 @@ class Trunk(nn.Module):
         self.timestep_encoder.update({k[6:]: v for k, v in stats.items() if k.startswith("trunk/")})
 
 
-def build_trunk(config: BaseConfig, sequence_encoder: Section, obs: Mapping[str, ObsSpec], codec: ActionCodec) -> Trunk:
-    """Return the trunk that a run file describes; the memory's window is the training window unless it has its own."""
-    seen = config.observation
-    timestep_encoder = build_timestep_encoder(
-        *seen.timestep_encoder.choice(),
-        obs,
-        codec.dim if seen.use_prev_action else 0,
-        int(seen.use_prev_reward),
-    )
+def build_trunk(
+    config: BaseConfig,
+    sequence_encoder: Section,
+    obs: Mapping[str, ObsSpec],
+    codec: ActionCodec,
+    own: Mapping[str, ObsSpec] | None = None,
+) -> Trunk:
+    """Return the trunk that a run file describes; the memory's window is the training window unless it has its own.
+
+    Args:
+        config: Of the run.
+        sequence_encoder: Of the memory.
+        obs: Name -> spec of what the policy observes.
+        codec: Of the actions.
+        own: The algorithm's further entries. ``timestep_encoder.obs_keys`` hides neither them nor goals.
+    """
+    seen, own = config.observation, own or {}
+    kind, given = seen.timestep_encoder.choice()
+    if given.get("obs_keys") is not None:
+        goals = {GOAL_PREFIX + key for key in seen.goal_keys}
+        given["obs_keys"] = sorted({*given["obs_keys"], *own, *goals & obs.keys()})
+    d_action = codec.dim if seen.use_prev_action else 0
+    timestep_encoder = build_timestep_encoder(kind, given, {**obs, **own}, d_action, int(seen.use_prev_reward))
     name, options = sequence_encoder.choice()
     window = options.pop("window_steps", None) or config.train.window_steps
     encoder = SEQUENCE_ENCODERS.get(name)(timestep_encoder.d_output, window, **options)

@@ -96,7 +96,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         section = self.algo_config
         self.discount = section.gamma
         self.discounts = torch.tensor([*section.extra_gammas, section.gamma], device=self.device)
-        self.trunk = build_trunk(self.config, section.sequence_encoder, {**self.obs, **self.trunk_obs}, self.codec)
+        self.trunk = build_trunk(self.config, section.sequence_encoder, self.obs, self.codec, self.trunk_obs)
         self.actor = self._build_actor()
         self.nets.update({"trunk": self.trunk, "actor": self.actor})
         self.reward_scale: RewardScale | None = None

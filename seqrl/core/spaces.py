@@ -165,6 +165,11 @@ def flatten_obs(space: spaces.Space[Any], obs: Any) -> dict[str, np.ndarray]:
     return dict(_flat_items(space, obs, ""))
 
 
+def is_image_of_bytes(given: np.dtype[Any], shape: tuple[int, ...], expected: np.dtype[Any] | str) -> bool:
+    """Tell whether 0 to 255 was given where an image of floats, most often of 0 to 1, is expected."""
+    return len(shape) == 3 and np.dtype(expected).kind == "f" and given == np.uint8
+
+
 def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[str, np.ndarray]]:
     parts = children(space)
     if parts is not None:
@@ -174,6 +179,7 @@ def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[s
         array = array - space.start
     dtype = np.dtype(space.dtype)
     fits = np.can_cast(array.dtype, dtype, "same_kind")  # a float is never cut to an integer unseen
+    fits = fits and not is_image_of_bytes(array.dtype, space.shape or (), dtype)
     return [(prefix or OBS_KEY, array.astype(dtype, copy=False) if fits else array)]
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, is_image_of_bytes, obs_specs
 from seqrl.data.store_info import StoreInfo
 
 
@@ -31,7 +32,7 @@ def check_observations(env_space: spaces.Space[Any], expected: Mapping[str, ObsS
             problems.append(f"{name} has categories {given[name].nvec}, not {spec.nvec}")
         elif given[name].shape != spec.shape:
             problems.append(f"{name} has shape {given[name].shape}, not {spec.shape}")
-        elif len(spec.shape) == 3 and spec.dtype.startswith("float") and given[name].dtype == "uint8":
+        elif is_image_of_bytes(np.dtype(given[name].dtype), spec.shape, spec.dtype):
             problems.append(f"{name} is an image of uint8 (0 to 255), not of {spec.dtype} as in training")
     if problems:
         raise EnvError(f"environment {env_id!r} does not give what the policy reads: {'; '.join(problems)}")

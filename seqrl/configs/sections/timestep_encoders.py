@@ -32,7 +32,8 @@ class FlatSection(NormedSection):
         1e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
     )
     obs_keys: list[str] | None = Field(
-        None, description="Observation entries to read, of those in observation.keys; null reads all."
+        None,
+        description="Entries of observation.keys to read, beside goals and the algorithm's own inputs; null reads all.",
     )
     auto_scale: bool = Field(False, description="Raise d_hidden to the width of the inputs, at most 2048.")
 

@@ -10,12 +10,14 @@ import torch
 from gymnasium import spaces
 from scipy.stats import ks_2samp
 
-from seqrl.algo import RolloutPolicy
+from seqrl.algo import RolloutPolicy, algo_factory
 from seqrl.algo.export import PolicyStep, export_onnx
 from seqrl.algo.export_noise import Draw, GivenNoise, draws_of
+from seqrl.configs import config_factory
 from seqrl.conformance.cases import ACTION_SPACES, ENCODER_OBS, OBS, random_obs, small_algo
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.deploy import policy_from_onnx
 
 WINDOW = 5
@@ -242,8 +244,52 @@ def test_an_action_mask_that_forbids_everything_and_foreign_categories_are_refus
     obs = {k: v.numpy()[0] for k, v in random_obs(np.random.default_rng(0), OBS, 1).items()}
     with pytest.raises(DataError, match="leaves no legal action"):
         policy(obs, action_mask=[False, False, False])
-    with pytest.raises(DataError, match=r"'room' is outside its categories \[3\]"):
-        policy({**obs, "room": 3})
+    with pytest.raises(DataError, match=r"has \[2\] flags in its rows; give 3 for each of 1 rows"):
+        policy(obs, action_mask=[True, False])
+    for room in (3, 1.7):
+        with pytest.raises(DataError, match=r"'room' is outside its categories \[3\]"):
+            policy({**obs, "room": room})
+
+
+IMAGE = {"image": ObsSpec((16, 16, 3), "float32")}
+LEARNED = {"type": "transformer", "positions": "learned", "max_steps": 3, "d_model": 16, "num_heads": 2, "d_ff": 16}
+
+
+def both(tmp_path, specs, action_space, **values):
+    """Return a policy and its file, acting in the same spaces."""
+    torch.manual_seed(0)
+    seen = {"timestep_encoder": {"d_hidden": 16, "d_output": 16}}
+    config = config_factory("bc", {"train": {"window_steps": WINDOW}, "observation": seen, "algo": values})
+    algo = algo_factory("bc", config, specs, ActionCodec(action_space).dim, "cpu", action_space)
+    export_onnx(algo, tmp_path / "policy.onnx", space_of(specs), action_space)
+    return RolloutPolicy(algo, space_of(specs)), policy_from_onnx(tmp_path / "policy.onnx")
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_both_refuse_bytes_for_an_image_of_floats_and_masks_of_values(tmp_path):
+    for policy in both(tmp_path, IMAGE, ACTION_SPACES["box"], sequence_encoder={"type": "gru"}):
+        with pytest.raises(DataError, match=r"'image' is uint8 \(0 to 255\), but was an image of floats"):
+            policy({"image": np.zeros((16, 16, 3), np.uint8)})
+        with pytest.raises(DataError, match="no (action_)?mask"):
+            policy({"image": np.zeros((16, 16, 3), np.float32)}, action_mask=[True] * 4)
+        policy({"image": np.zeros((16, 16, 3), np.float32)})
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_both_take_masks_in_parts_and_count_the_steps_of_each_episode(tmp_path):
+    specs, actions = {"state": ObsSpec((3,))}, spaces.MultiDiscrete([2, 3])
+    ours, theirs = both(tmp_path, specs, actions, sequence_encoder=LEARNED)
+    obs, parts = {"state": np.zeros((2, 3), np.float32)}, (np.array([0, 1]), np.array([0, 0, 1]))
+    for policy in (ours, theirs):
+        assert policy({"state": obs["state"][0]}, action_mask=parts).tolist() == [1, 2]
+        policy.start_episode()
+        for _ in range(2):
+            for step in range(ours.algo.max_step + 1):
+                mask = [parts, np.array([1, 0, 0, 1, 0])] if step else None
+                taken = policy(obs, batched_ob=True, action_mask=mask)
+                assert step == 0 or taken.tolist() == [[1, 2], [0, 1]]
+            policy.reset_rows(np.array([True, True]))
+        policy(obs, batched_ob=True)
 
 
 @slow

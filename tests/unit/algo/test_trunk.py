@@ -1,9 +1,13 @@
-"""What training hides from a memory, so that it does not learn few episodes by heart."""
+"""What a memory reads, and what training hides from it so that it does not learn few episodes by heart."""
 
 import gymnasium as gym
+import pytest
 import torch
 
+from seqrl.algo import algo_factory
 from seqrl.algo.trunk import Trunk
+from seqrl.configs import config_factory
+from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.sequence_encoders import SequenceEncoder
 from seqrl.models.timestep_encoders import TimestepEncoder
@@ -70,3 +74,21 @@ def test_outputs_of_the_memory_are_dropped_in_training_only():
     torch.testing.assert_close(encoded[encoded != 0], torch.full_like(encoded[encoded != 0], 1 / 0.7))
     trunk.eval()
     assert (trunk(inputs)[0] == 1).all()
+
+
+@pytest.mark.parametrize("encoder", ["auto", "mlp"])
+@pytest.mark.parametrize(
+    ("name", "observation", "own"),
+    [
+        ("decision_transformer", {}, "return_to_go"),
+        ("hbc", {}, "subgoal"),
+        ("bc", {"goal_keys": ["state"]}, "goal/state"),
+    ],
+)
+def test_what_to_read_hides_entries_of_the_environment_only(name, observation, own, encoder):
+    seen = {"timestep_encoder": {"type": encoder, "obs_keys": ["state"]}, **observation}
+    config = config_factory(name, {"train": {"window_steps": 4}, "observation": seen})
+    obs = {"state": ObsSpec((3,)), "other": ObsSpec((2,))} | {own: ObsSpec((3,)) for _ in observation}
+    algo = algo_factory(name, config, obs, 2, "cpu", gym.spaces.Box(-1, 1, (2,)))
+    trunk = algo.follower.trunk if name == "hbc" else algo.trunk
+    assert trunk.timestep_encoder.obs.keys() == {"state", own}

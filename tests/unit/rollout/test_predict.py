@@ -48,7 +48,12 @@ def test_sampling_may_begin_in_the_middle_and_changes_nothing_else(policy):
     assert policy.deterministic
     other = RolloutPolicy(policy.algo)
     other(obs, batched_ob=True)
-    assert not np.array_equal(sampled, other(obs, batched_ob=True))
+    greedy = other(obs, batched_ob=True)
+    assert not np.array_equal(sampled, greedy)
+    sampled, _ = policy.predict(obs, deterministic=False)
+    policy.reset_rows(np.ones(3, bool))
+    other.start_episode()
+    np.testing.assert_array_equal(policy(obs, batched_ob=True), other(obs, batched_ob=True))
 
 
 def test_an_episode_in_between_is_noticed(policy):
