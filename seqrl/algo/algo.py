@@ -241,8 +241,9 @@ class Algo(ABC, Generic[SectionT]):
                 f"{self.config.algo_name} needs {', '.join(missing)} in the batch's extras; let the data set make them "
                 "(SequenceDataset.provide), or add them"
             )
-        if self.max_step is not None and int(batch.inputs.step.max()) > self.max_step:
-            raise DataError(self.step_problem(int(batch.inputs.step.max())))
+        steps = batch.inputs.step if "next_obs" in self.needs else batch.inputs.step[:, : batch.num_transitions]
+        if self.max_step is not None and int(steps.max()) > self.max_step:
+            raise DataError(self.step_problem(int(steps.max())))
         return self.inputs.batch(batch.to(self.device))
 
     def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:

@@ -6,13 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from seqrl.algo.targets import frozen_copy
+from seqrl.models.sigma_linear import SigmaLinear
 
 
 class AveragedNets(nn.Module):
     """Moving averages of networks, with a decay that grows with the steps.
 
     After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
-    Buffers, such as the statistics of inputs, are copied. The averages take no gradient and are saved with the
+    Buffers, such as the statistics of inputs, are copied, but for the singular vectors of :class:`SigmaLinear`: those of
+    an average move by its own :meth:`~SigmaLinear.power_iteration`, which ``Algo`` calls. The averages take no gradient and are saved with the
     weights; put this module into ``Algo.nets``, and call :meth:`move` from ``Algo.on_gradient_step``.
 
     Args:
@@ -40,5 +42,7 @@ class AveragedNets(nn.Module):
         for name, average in self.averages.items():
             for mean, weight in zip(average.parameters(), nets[name].parameters(), strict=True):
                 mean.lerp_(weight.detach(), step.to(mean.dtype))
+            own = {buffer for part in average.modules() if isinstance(part, SigmaLinear) for buffer in part.buffers()}
             for copied, buffer in zip(average.buffers(), nets[name].buffers(), strict=True):
-                copied.copy_(buffer)
+                if copied not in own:
+                    copied.copy_(buffer)

@@ -40,7 +40,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     SEQUENCE_ENCODERS,
     TIMESTEP_ENCODERS,
 )
-LINKED = {"window_steps"}
+LINKED = {"window_steps", "attention_window"}
 """Section fields that are null by default because they follow another key."""
 
 

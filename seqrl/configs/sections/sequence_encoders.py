@@ -164,7 +164,7 @@ class HybridSection(NormedSection):
     d_conv: PositiveInt = Field(4, description="Inputs that the convolution before a matrix sees.")
     expand: PositiveInt = Field(2, description="Width of all but attention, as a multiple of d_model.")
     d_ff: PositiveInt = Field(1024, description="Hidden width of the feed-forward block after attention.")
-    window_steps: PositiveInt | None = Field(
+    attention_window: PositiveInt | None = Field(
         None, description="Inputs that attention sees, itself included; null is train.window_steps."
     )
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")

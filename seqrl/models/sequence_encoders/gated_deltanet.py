@@ -65,10 +65,10 @@ class GatedDeltaNetMixer(Mixer):
         with no_autocast(x):
             q, k = normalize(q, dim=-1), normalize(k, dim=-1)
             memory = None if state is None else state["memory"]
-            kernel: Any = delta_kernel(inner) if memory is None else None
+            kernel: Any = delta_kernel(gate) if memory is None else None
             if kernel is not None:
-                parts = (part.to(inner.dtype) for part in (q, k, v))
-                y, memory = kernel(*parts, log_decay, replaced.sigmoid().to(inner.dtype), scale=1.0)
+                parts = (part.to(gate.dtype) for part in (q, k, v))
+                y, memory = kernel(*parts, log_decay, replaced.sigmoid().to(gate.dtype), scale=1.0)
             else:
                 y, memory = self._remembered(q, k, v, log_decay, replaced.sigmoid(), memory)
         y = self.norm(y.to(gate.dtype)).flatten(2) * silu(gate)

@@ -67,7 +67,8 @@ class AttentionLayer(Layer):
 class Hybrid(Stack):
     """One layer for each name in ``layers``, all of the same width (after Lieber et al., 2024, Jamba, 2403.19887).
 
-    Attention sees ``window_steps`` inputs; the others begin with time scales up to that.
+    Attention sees ``attention_window`` inputs, or ``window_steps`` if that is None; the others begin with time scales up
+    to ``window_steps``.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Hybrid(Stack):
         d_conv: int = 4,
         expand: int = 2,
         d_ff: int = 1024,
+        attention_window: int | None = None,
         dropout: float = 0.0,
         norm: str = "layer",
     ) -> None:
@@ -98,8 +100,9 @@ class Hybrid(Stack):
 
         def make(name: str) -> Layer:
             if name == "attention":
+                seen = attention_window or window_steps
                 return AttentionLayer(
-                    d_model, num_heads=num_heads, d_ff=d_ff, window_steps=window_steps, norm=norm, dropout=dropout
+                    d_model, num_heads=num_heads, d_ff=d_ff, window_steps=seen, norm=norm, dropout=dropout
                 )
             if name not in mixers:
                 legal = sorted([*mixers, "attention"])

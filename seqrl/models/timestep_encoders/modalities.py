@@ -237,10 +237,11 @@ class TokensModality(Modality):
         """Return the embeddings."""
         tokens = x.reshape(x.shape[0] * x.shape[1], -1).long()
         is_real = torch.ones_like(tokens, dtype=torch.bool) if self.pad_token is None else tokens != self.pad_token
-        order = (~is_real).byte().argsort(dim=1, stable=True)
         known = torch.where((tokens < 0) | (tokens >= self.vocabulary), self.vocabulary, tokens)
-        states, _ = self.gru(self.embedding(known.gather(1, order)))
         count = is_real.sum(dim=1)
+        behind = count.unsqueeze(1) + (~is_real).cumsum(dim=1)
+        place = torch.where(is_real, is_real.cumsum(dim=1), behind) - 1  # padding comes last, in any order of tokens
+        states, _ = self.gru(self.embedding(torch.zeros_like(known).scatter(1, place, known)))
         last = (count - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, states.shape[-1])
         final = states.gather(1, last).squeeze(1) * (count > 0).unsqueeze(1)
         y: Tensor = self.linear(final).unflatten(0, x.shape[:2])

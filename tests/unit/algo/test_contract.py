@@ -18,6 +18,7 @@ from seqrl.algo.updater import build_optimizer
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.types import ColumnStats
+from seqrl.models.sigma_linear import SigmaLinear
 from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
 
 
@@ -124,6 +125,24 @@ def test_targets_and_averages_follow():
     again = AveragedNets(nets)
     again.load_state_dict(averaged.state_dict())
     assert again.num_steps == 5
+
+
+def test_an_average_is_divided_by_its_own_spectral_norm():
+    torch.manual_seed(0)
+    nets = nn.ModuleDict({"head": SigmaLinear(6, 6, bias=False)})
+    averaged = AveragedNets(nets, max_decay=0.9)
+    average = averaged.averages["head"]
+    for _ in range(100):
+        with torch.no_grad():
+            nets["head"].weight += torch.randn(6, 6)
+        averaged.move(nets)
+        for part in (nets["head"], average):
+            part.power_iteration()
+    for _ in range(100):
+        averaged.move(nets)
+        average.power_iteration()
+    sigma = torch.linalg.matrix_norm(average(torch.eye(6)).T, 2)
+    assert sigma.item() == pytest.approx(1.0, rel=1e-3)
 
 
 def test_rates_multiply_the_learning_rate_of_their_networks():
@@ -233,3 +252,17 @@ def test_ensembling_needs_chunks_that_are_asked_for_at_every_step():
     assert issubclass(BC, ChunkPolicy)
     config = small_config("bc", chunk_steps=4, execute_steps=1, ensemble_decay=0.1)
     algo_factory("bc", config, OBS, 2, "cpu")
+
+
+def test_an_episode_as_long_as_the_table_of_positions_is_imitated_and_a_longer_one_refused():
+    memory = {"type": "transformer", "positions": "learned", "d_model": 16, "num_heads": 2, "max_steps": 6}
+    batch = random_batch(ACTION_SPACES["discrete"], window=6)
+    batch.inputs.step.copy_(torch.arange(7))
+    algo = small_algo("bc", sequence_encoder=memory)
+    algo.train_on_batch(algo.process_batch_for_training(batch))
+    agent = small_algo("actor_critic", sequence_encoder=memory)
+    with pytest.raises(DataError, match=r"step 6 is beyond the table of learned positions \(max_steps 6\)"):
+        agent.process_batch_for_training(batch)  # it reads the last observation too
+    batch.inputs.step.add_(1)
+    with pytest.raises(DataError, match="step 6 is beyond"):
+        algo.process_batch_for_training(batch)

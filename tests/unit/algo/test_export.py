@@ -255,6 +255,29 @@ IMAGE = {"image": ObsSpec((16, 16, 3), "float32")}
 LEARNED = {"type": "transformer", "positions": "learned", "max_steps": 3, "d_model": 16, "num_heads": 2, "d_ff": 16}
 
 
+SCORED = {"type": "transformer", "d_model": 16, "num_heads": 2, "d_ff": 16}
+TOKENS = {"type": "multimodal", "modalities": {"words": {"type": "tokens", "vocabulary": 9, "pad_token": 0}}}
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("memory", "encoder"),
+    [
+        ({**SCORED, "logit_clip": 2.0}, {"type": "mlp"}),
+        ({**SCORED, "score": {"type": "alibi"}, "num_sinks": 1, "sink_bias": 1.0}, {"type": "mlp"}),
+        ({"type": "gru", "d_hidden": 16}, TOKENS),
+    ],
+    ids=["logit_clip", "score", "tokens"],
+)
+def test_every_kind_of_score_and_tokens_are_exported(tmp_path, memory, encoder):
+    specs = {"state": ObsSpec((3,)), "words": ObsSpec((4,), "int64", (9,) * 4)}
+    config = {"train": {"window_steps": WINDOW}, "observation": {"timestep_encoder": encoder}}
+    config = config_factory("bc", {**config, "algo": {"sequence_encoder": memory}})
+    algo = algo_factory("bc", config, specs, 4, "cpu", ACTION_SPACES["box"])
+    assert play_both(tmp_path, algo, specs, 3, 1) < 1e-5
+
+
 def both(tmp_path, specs, action_space, **values):
     """Return a policy and its file, acting in the same spaces."""
     torch.manual_seed(0)

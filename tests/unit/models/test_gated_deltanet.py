@@ -89,3 +89,12 @@ def test_the_kernel_is_called_as_it_wants(monkeypatch):
     assert calls == [1.0, 1.0]
     encoder(x, step, encoder.init_state(2, device="cpu", dtype=torch.float64))
     assert len(calls) == 2  # the kernel is for whole sequences
+
+
+def test_mixed_precision_asks_for_the_kernel_in_half_precision(monkeypatch):
+    asked = []
+    monkeypatch.setattr(gated_deltanet, "delta_kernel", lambda x: asked.append(x.dtype))
+    encoder, x = build().float(), torch.randn(2, 9, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        encoder(x, torch.arange(9).expand(2, -1))
+    assert asked == [torch.bfloat16, torch.bfloat16]

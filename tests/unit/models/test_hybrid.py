@@ -11,8 +11,8 @@ from tests.recurrences import check_steps, clock, sequences, small_encoder
 SIZES = {"d_model": 4, "num_heads": 2, "d_state": 3, "d_ff": 8}
 
 
-def build(*layers, window=8):
-    return small_encoder("hybrid", window=window, layers=layers, **SIZES)
+def build(*layers, window=8, **options):
+    return small_encoder("hybrid", window=window, layers=layers, **SIZES, **options)
 
 
 def test_steps_equal_the_pass_with_every_kind_of_layer():
@@ -36,6 +36,15 @@ def test_attention_alone_sees_its_window(layers, seen):
     y, _ = build(*layers)(x, clock(x))
     (gradient,) = torch.autograd.grad(y[:, -1].square().sum(), x)
     assert (gradient.abs().amax((0, 2)) > 0).nonzero().flatten().tolist() == list(range(30 - seen, 30))
+
+
+def test_a_window_of_attention_leaves_the_time_scales_of_the_others():
+    narrow, wide = (build("mamba2", "attention", attention_window=n) for n in (2, None))
+    assert torch.equal(narrow.layers[0].mixer.step_bias, wide.layers[0].mixer.step_bias)
+    x = sequences(30)
+    y = narrow.layers[1](x @ torch.ones(x.shape[-1], 4, dtype=x.dtype), clock(x), None)[0]
+    (gradient,) = torch.autograd.grad(y[:, -1].square().sum(), x)
+    assert (gradient.abs().amax((0, 2)) > 0).sum() == 2
 
 
 def test_attention_equals_its_formula():

@@ -83,8 +83,10 @@ def softmax_kernel(pattern: Pattern, dropout_p: float) -> Kernel:
     def kernel(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         at = indices(q.shape[1], q_pos, k_pos)
         scores = torch.matmul(q, k.transpose(-1, -2)).float() / math.sqrt(q.shape[-1])
-        scores = pattern.adjusted(scores.unflatten(0, (-1, len(q_pos))), *at)
-        weights = scores.masked_fill(~pattern.visible(*at), -math.inf).softmax(-1).flatten(0, 1)
+        if q_pos.shape[0] != q.shape[0]:  # len() would make it a constant of an exported graph
+            scores = scores.unflatten(0, (-1, q_pos.shape[0]))
+        weights = pattern.adjusted(scores, *at).masked_fill(~pattern.visible(*at), -math.inf).softmax(-1)
+        weights = weights.reshape(*q.shape[:3], k.shape[2])
         return torch.matmul(dropout(weights, dropout_p).to(v.dtype), v)
 
     return kernel
