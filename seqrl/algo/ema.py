@@ -13,9 +13,10 @@ class AveragedNets(nn.Module):
     """Moving averages of networks, with a decay that grows with the steps.
 
     After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
-    Buffers, such as the statistics of inputs, are copied, but for the singular vectors of :class:`SigmaLinear`: those of
-    an average move by its own :meth:`~SigmaLinear.power_iteration`, which ``Algo`` calls. The averages take no gradient and are saved with the
-    weights; put this module into ``Algo.nets``, and call :meth:`move` from ``Algo.on_gradient_step``.
+    Buffers, such as the statistics of inputs, are copied. The singular vectors of a :class:`SigmaLinear` are not: each
+    average has its own, which ``Algo`` moves by :meth:`~SigmaLinear.power_iteration`. The averages take no gradient and
+    are saved with the weights; put this module into ``Algo.nets``, and call :meth:`move` from
+    ``Algo.on_gradient_step``.
 
     Args:
         nets: Name -> network, without batch normalisation, whose statistics are no weights.

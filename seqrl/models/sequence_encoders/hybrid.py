@@ -67,8 +67,8 @@ class AttentionLayer(Layer):
 class Hybrid(Stack):
     """One layer for each name in ``layers``, all of the same width (after Lieber et al., 2024, Jamba, 2403.19887).
 
-    Attention sees ``attention_window`` inputs, or ``window_steps`` if that is None; the others begin with time scales up
-    to ``window_steps``.
+    Attention sees ``attention_window`` inputs, by default ``window_steps``; the others begin with time scales up to
+    ``window_steps``.
     """
 
     def __init__(

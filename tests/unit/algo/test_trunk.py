@@ -88,7 +88,7 @@ def test_outputs_of_the_memory_are_dropped_in_training_only():
 def test_what_to_read_hides_entries_of_the_environment_only(name, observation, own, encoder):
     seen = {"timestep_encoder": {"type": encoder, "obs_keys": ["state"]}, **observation}
     config = config_factory(name, {"train": {"window_steps": 4}, "observation": seen})
-    obs = {"state": ObsSpec((3,)), "other": ObsSpec((2,))} | {own: ObsSpec((3,)) for _ in observation}
+    obs = {"state": ObsSpec((3,)), "other": ObsSpec((2,)), **({own: ObsSpec((3,))} if observation else {})}
     algo = algo_factory(name, config, obs, 2, "cpu", gym.spaces.Box(-1, 1, (2,)))
     trunk = algo.follower.trunk if name == "hbc" else algo.trunk
     assert trunk.timestep_encoder.obs.keys() == {"state", own}
