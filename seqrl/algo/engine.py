@@ -69,6 +69,7 @@ class _Step(nn.Module):
         self.noise: dict[str, int] = {}
         if not deterministic:
             self._draws, self.noise = found_draws(algo, lambda num_rows: self._acted(self.example(num_rows)))
+        self.example_names = list(self.example(1))
 
     def example(self, num_rows: int) -> dict[str, Tensor]:
         """Return inputs of the right names, shapes and dtypes."""
@@ -91,11 +92,6 @@ class _Step(nn.Module):
             return self._acted(given)
         with GivenNoise(self._draws, {kind: given[NOISE + kind] for kind in self.noise}):
             return self._acted(given)
-
-    @property
-    def example_names(self) -> list[str]:
-        """Names of the inputs, in their order."""
-        return list(self.example(1))
 
     def _acted(self, given: dict[str, Tensor]) -> tuple[Tensor, ...]:
         algo = self._algo[0]

@@ -15,7 +15,7 @@ import torch
 
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import read_checkpoint, resolve_device
-from seqrl.algo.engine import can_act, check_engine
+from seqrl.algo.engine import OnnxEngine, can_act
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
@@ -265,11 +265,11 @@ def resolve_engines(config: BaseConfig, parts: Parts, run: Path | None) -> None:
     ):
         if section.engine == "auto" and run is not None:
             section.engine = _saved_engine(run, *keys)
+        kinds = {"deterministic": section.deterministic, "explores": section is collect}
         if section.engine == "auto":
-            is_onnx = is_used and can_act(parts.algo, deterministic=section.deterministic, explores=section is collect)
-            section.engine = "onnx" if is_onnx else "eager"
+            section.engine = "onnx" if is_used and can_act(parts.algo, **kinds) else "eager"
         elif section.engine == "onnx" and is_used:
-            check_engine(parts.algo)
+            OnnxEngine(parts.algo, **kinds)  # a run that could not act is refused before it begins
 
 
 def _saved_engine(run: Path, *keys: str) -> Literal["eager", "onnx"]:

@@ -35,7 +35,9 @@ class FlatSection(NormedSection):
         None,
         description="Entries of observation.keys to read, beside goals and the algorithm's own inputs; null reads all.",
     )
-    auto_scale: bool = Field(False, description="Raise d_hidden to the width of the inputs, at most 2048.")
+    auto_scale: bool = Field(
+        False, description="Raise d_hidden to the width of the inputs, at most 2048; not beside images."
+    )
 
 
 @TIMESTEP_ENCODERS.register_section("mlp")

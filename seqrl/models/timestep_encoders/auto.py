@@ -31,7 +31,7 @@ def auto_encoder(
         d_action: Width of the previous action, or 0.
         d_reward: 1 if the previous reward is read, else 0.
         obs_keys: Entries to read; None reads all.
-        auto_scale: Of ``mlp``.
+        auto_scale: Of ``mlp``; without effect beside an image.
         normalize_inputs: Standardise what is no image by moving statistics.
         normalizer_rate: Their asymptotic step size.
         options: Of both: ``num_layers``, ``d_hidden``, ``d_output``, ``activation`` and ``norm``.
