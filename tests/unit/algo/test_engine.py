@@ -61,7 +61,8 @@ CASES = [
         ("hbc", "transformer", "box"), ("bc", "gru", "hybrid"), ("bc", "hybrid", "discrete"),
         ("multitask", "lstm", "discrete"), ("iql", "identity", "multi_binary"),
         *((name, memory, "box") for name, memory in (
-            ("bc", "lru"), ("decision_transformer", "gru"), ("bc_vae", "min_gru"), ("bcq", "mamba2"), ("fql", "gated_deltanet"), ("td3_bc", "mlstm"),
+            ("bc", "lru"), ("decision_transformer", "gru"), ("bc_vae", "min_gru"),
+            ("bcq", "mamba2"), ("fql", "gated_deltanet"), ("td3_bc", "mlstm"),
         )),
     )),
 ]  # fmt: skip
