@@ -122,8 +122,8 @@ class StoreWriter:
         An observation entry ``action_mask`` of discrete actions is also taken as the trajectory's action mask.
 
         Raises:
-            DataError: If it is inconsistent, an action is illegal by its mask, its columns differ from those before
-                it, or it cannot be written (the disk is full). What was added before stays readable.
+            DataError: If it is inconsistent, an action is not in the space or illegal by its mask, its columns differ
+                from those before it, or it cannot be written (the disk is full). What was added before stays readable.
         """
         columns = trajectory_columns(self._with_mask(trajectory.check(), name))
         schema: Schema = {k: (str(v.dtype), v.shape[1:]) for k, v in columns.items()}
@@ -164,24 +164,25 @@ class StoreWriter:
         return any(most is not None and value >= most for value, most in pairs)
 
     def _with_mask(self, trajectory: Trajectory, name: str) -> Trajectory:
-        """Return the trajectory with its action mask in policy form, checked against its actions."""
+        """Return the trajectory with its action mask in policy form; its actions are in the space, and legal."""
+        if self._codec is None:
+            self._codec = action_codec(self._action_space)
+        codec, where = self._codec, f"trajectory {name!r} of {trajectory.env_name or 'unknown environment'}"
+        try:
+            encoded = codec.encode(trajectory.actions)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
         mask = trajectory.action_mask
         if mask is None:
             mask = trajectory.obs.get(MASK_KEY)
-        if mask is None:
-            return trajectory
-        if self._codec is None:
-            self._codec = action_codec(self._action_space)
-        codec = self._codec
-        if codec.kind == "continuous" and trajectory.action_mask is None:
+        if mask is None or (codec.kind == "continuous" and trajectory.action_mask is None):
             return trajectory
         legal = codec.legal(mask, len(trajectory) + 1)
-        where = f"trajectory {name!r} of {trajectory.env_name or 'unknown environment'}"
         stuck = codec.stuck(legal)
         stuck[1:] &= ~trajectory.terminated
         if stuck.any():
             raise DataError(f"{where}: action_mask allows no action at input {np.argmax(stuck)}, not terminal")
-        illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)
+        illegal = ((encoded > 0.5) & ~legal[:-1]).any(-1)
         if illegal.any():
             raise DataError(f"{where}: the action at step {np.argmax(illegal)} is forbidden by its action_mask")
         return replace(trajectory, action_mask=legal)

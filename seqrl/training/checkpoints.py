@@ -65,8 +65,9 @@ class Checkpoints:
     def save(self) -> None:
         """Write the checkpoint of this epoch, move ``last`` and the best marks, and drop what nothing names.
 
-        Within an epoch, as from a callback, it is :meth:`save_interrupted`. Every process has to call it. Where there
-        is an older checkpoint, one that cannot be written is a warning.
+        Within an epoch, as from a callback, it is :meth:`save_interrupted`, which writes nothing in a run that
+        collects: that is a warning. Every process has to call it. Where there is an older checkpoint, one that cannot
+        be written is a warning, too.
 
         Raises:
             CheckpointError: If it cannot be written, and there is none yet.
@@ -74,6 +75,8 @@ class Checkpoints:
         epoch, folder = self.progress.epoch, self.parts.folder
         if self.progress.is_in_epoch:
             self.save_interrupted()
+            if self.drops_epoch:
+                logger.warning("nothing is saved within epoch %d, as the run collects; save on_epoch_end", epoch + 1)
             return
         if (now := self._time_to_keep()) is not None and epoch not in self.kept_epochs:
             self.kept_epochs.append(epoch)
@@ -288,7 +291,9 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
     elif checkpoints.failure is not None:
         logger.warning("%s: what was reached since is lost; go on from %s with --resume", name, path)
     elif checkpoints.drops_epoch:
-        logger.warning("%s: epoch %d is dropped; go on from %s with --resume", name, epoch, path)
+        first = int(path.name.split("_")[1]) + 1  # epoch_000002: two are done
+        lost = f"epoch {epoch} is" if first == epoch else f"epochs {first} to {epoch} are"
+        logger.warning("%s: %s dropped; go on from %s with --resume", name, lost, path)
     else:
         logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, parts.num_steps, path)
 

@@ -126,6 +126,9 @@ class Epochs:
             self._evaluate()
         elif not progress.is_evaluated:
             self.end_epoch()
+        if progress.epoch >= config.train.num_epochs > 0 and parts.processes.is_main:
+            text = "nothing is left to do: %d epochs are done, and train.num_epochs is %d; raise it to go on"
+            logger.info(text, progress.epoch, config.train.num_epochs)
         for epoch in range(progress.epoch, config.train.num_epochs):
             ending.agree_and_check(parts.processes)
             if ending.reason is not None:

@@ -209,7 +209,7 @@ def take_weights(algo: Algo, path: str | Path) -> None:
     Raises:
         CheckpointError: If it is missing, damaged, of other networks, or not finite.
     """
-    checkpoint = read_checkpoint(path, allow_nonfinite=algo.config.train.allow_nonfinite)
+    checkpoint = read_checkpoint(expanded(path), allow_nonfinite=algo.config.train.allow_nonfinite)
     algo.deserialize(checkpoint.tensors("model.safetensors"))
     algo.on_checkpoint_loaded(is_resume=False)
 

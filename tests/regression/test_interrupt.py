@@ -259,6 +259,23 @@ def test_a_run_that_collects_goes_on_after_a_whole_epoch(moment, at, epoch, tmp_
     assert [r["progress/epoch"] for r in rows if "eval/episodes" in r] == [0, 1, 2, 3]
 
 
+def test_all_epochs_since_the_last_checkpoint_are_named_and_a_callback_is_told_that_it_saves_nothing(tmp_path, caplog):
+    class Saver(seqrl.Callback):
+        def on_gradient_step(self, experiment, step):
+            if step == 1:
+                experiment.save()
+
+    changes = {**COLLECTING, "train": {"num_epochs": 6}, "experiment": {"save": {"last_every_n_epochs": 3, "best": []}}}
+    interrupted(offline(tmp_path, **changes), "step", 26, signal.SIGTERM)
+    assert "epochs 4 to 5 are dropped" in caplog.text
+    run(offline(tmp_path, **changes), resume=True)
+    run(offline(tmp_path / "other", **changes), callbacks=[Saver()])
+    assert "nothing is saved within epoch 1, as the run collects" in caplog.text
+    caplog.clear()
+    run(offline(tmp_path, **changes), resume=True)
+    assert "nothing is left to do: 6 epochs are done, and train.num_epochs is 6" in caplog.text
+
+
 def test_no_other_thread_and_nobody_elses_handler_is_touched(tmp_path):
     class Look(seqrl.Callback):
         def on_start(self, experiment):

@@ -282,13 +282,26 @@ def test_a_writer_can_go_on_after_close(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------ refusals
+def test_an_action_outside_the_space_is_refused_before_it_is_written(tmp_path):
+    writer = StoreWriter(tmp_path / "s", replace(INFO, action_space=spaces.Discrete(2)))
+    writer.append(plain(actions=np.array([0, 1, 1])))
+    with pytest.raises(DataError, match=r"trajectory 'bad' of unknown environment: an action is outside .*: \[2\]"):
+        writer.append(plain(actions=np.array([0, 2, 1])), "bad")
+    writer.close()
+    assert len(Store(tmp_path / "s")) == 1
+
+
 @pytest.mark.parametrize(
     ("other", "column"),
     [
         (plain(obs={"y": np.zeros((4, 2), np.float32)}), "obs/y"),
         (plain(obs={"x": np.zeros((4, 3), np.float32)}), "obs/x"),
         (plain(obs={"x": np.zeros((4, 2), np.float64)}), "obs/x"),
-        (plain(actions=np.zeros(3, np.int64)), "prev_action"),
+        (
+            plain(actions=np.zeros(3, np.int64)),
+            r"trajectory 'other' .*: actions of shape \(3,\) do not end in the shape",
+        ),
+        (plain(actions=np.zeros((3, 2), np.float64)), "prev_action"),
         (plain(action_mask=np.ones((4, 2), bool)), "action_mask"),
         (plain(goal={"g": np.zeros((4, 1))}), "goal/g"),
     ],
