@@ -119,6 +119,7 @@ class Epochs:
         config, parts, progress, ending = self._config, self._parts, self._progress, self._ending
         if parts.processes.is_main:
             self._hooks.open_loggers()
+            self._tell_if_complete()
         if config.collect.steps_per_epoch and parts.processes.is_main:
             self._publisher = Publisher(parts.folder.path)
         self.publish()
@@ -126,9 +127,6 @@ class Epochs:
             self._evaluate()
         elif not progress.is_evaluated:
             self.end_epoch()
-        if progress.epoch >= config.train.num_epochs > 0 and parts.processes.is_main:
-            text = "nothing is left to do: %d epochs are done, and train.num_epochs is %d; raise it to go on"
-            logger.info(text, progress.epoch, config.train.num_epochs)
         for epoch in range(progress.epoch, config.train.num_epochs):
             ending.agree_and_check(parts.processes)
             if ending.reason is not None:
@@ -162,6 +160,12 @@ class Epochs:
         except RunInterrupted as interrupt:
             logger.warning("%s: training is complete and saved in %s%s", interrupt, folder.last, missing)
             raise
+
+    def _tell_if_complete(self) -> None:
+        done, planned = self._progress.epoch, self._config.train.num_epochs
+        if done >= planned > 0:
+            text = "nothing is left to do: %d epochs are done, and train.num_epochs is %d; raise it to go on"
+            logger.info(text, done, planned)
 
     def _tell_what_was_dropped(self) -> None:
         num_dropped, num_taken = self._progress.num_dropped, self._parts.num_steps
