@@ -29,7 +29,7 @@ EXTRAS = {
         "mink>=0.0.10,<1",
         "qpsolvers[quadprog]>=4.3.1",
     ],
-    "gymnax": ["gymnax>=1.0.1", "pygame-ce>=2.5"],
+    "gymnax": ["gymnax>=1.0.1", "pygame-ce>=2.5", "six"],  # which it imports and does not ask for
     "xland": ["xminigrid>=0.9.3"],
     "retro": ["stable-retro>=1.0.1", "opencv-python>=4.9"],
     "flash": ["flash-attn>=2.6"],
