@@ -40,7 +40,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     SEQUENCE_ENCODERS,
     TIMESTEP_ENCODERS,
 )
-LINKED = {"window_steps", "attention_window"}
+LINKED = {"window_steps"}
 """Section fields that are null by default because they follow another key."""
 
 
