@@ -47,6 +47,7 @@ def answers(out):
 
 
 # ------------------------------------------------------------------------------------------ compare
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "plot"])
 def test_reading_runs_needs_no_torch(runs, command):
     code = (

@@ -56,6 +56,7 @@ def rows(name, run):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_folder_can_be_compared_and_its_best_run_file_trained(capsys):
     write("mine.json", grid={"algo.optimizer.learning_rate": [1e-2]}, metric="eval/success_mean")
     assert sweep.main(["mine.json"]) == 0

@@ -55,9 +55,10 @@ def legal(codec, rng):
 
 slow = pytest.mark.slow
 CASES = [
-    ("actor_critic", "transformer", "discrete"),
+    ("bc", "gru", "discrete"),
     *(pytest.param(name, memory, kind, marks=slow) for name, memory, kind in (
-        ("bc", "mamba", "multi_discrete"), ("act", "feedforward", "box"), ("cql", "transformer", "discrete"),
+        ("actor_critic", "transformer", "discrete"), ("bc", "mamba", "multi_discrete"),
+        ("act", "feedforward", "box"), ("cql", "transformer", "discrete"),
         ("hbc", "transformer", "box"), ("bc", "gru", "hybrid"), ("bc", "hybrid", "discrete"),
         ("multitask", "lstm", "discrete"), ("iql", "identity", "multi_binary"),
         *((name, memory, "box") for name, memory in (

@@ -140,8 +140,11 @@ def test_optimal_values_of_continuous_actions():
 
 @pytest.mark.parametrize(
     ("agent", "value_space", "expected"),
-    [("actor_critic", None, 50.0), ("multitask", "return", 50.0), ("multitask", "symlog", np.sqrt(101) - 1)],
-    ids=["regression", "return", "symlog"],
+    [
+        pytest.param("actor_critic", None, 50.0, id="regression", marks=pytest.mark.slow),
+        pytest.param("multitask", "return", 50.0, id="return", marks=pytest.mark.slow),
+        pytest.param("multitask", "symlog", np.sqrt(101) - 1, id="symlog"),
+    ],
 )
 def test_random_returns(agent, value_space, expected):
     """0 or 100 with equal odds is worth 50; symlog space takes the mean of logarithms, and reads 9 as documented."""

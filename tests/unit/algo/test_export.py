@@ -66,7 +66,7 @@ def _difference(tmp_path, algo, specs, rows, steps):
 @pytest.mark.parametrize(
     ("memory", "actions"),
     [
-        ("gru", "box"),
+        pytest.param("gru", "box", marks=slow),
         pytest.param("transformer", "discrete", marks=slow),
         pytest.param("gru", "multi_discrete", marks=slow),
         pytest.param("gru", "multi_binary", marks=slow),
@@ -298,6 +298,7 @@ def test_both_refuse_bytes_for_an_image_of_floats_and_masks_of_values(tmp_path):
         policy({"image": np.zeros((16, 16, 3), np.float32)})
 
 
+@slow
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_both_take_masks_in_parts_and_count_the_steps_of_each_episode(tmp_path):
     specs, actions = {"state": ObsSpec((3,))}, spaces.MultiDiscrete([2, 3])

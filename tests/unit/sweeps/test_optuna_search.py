@@ -119,6 +119,7 @@ def test_a_search_that_was_killed_goes_on(stand_in, optuna):
     assert len({t.params[RATE] for t in trials}) == 6
 
 
+@pytest.mark.slow
 def test_a_trial_whose_run_fails_is_told_and_tried_again(stand_in, optuna, capsys):
     mine = stand_in(draw=DRAW, trials=2, search="optuna", seeds=2, set={"env.kwargs.fail": "broken"})
     Path("broken").touch()
