@@ -196,23 +196,26 @@ def measure_speeds() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- tables
-def scores(memory: str, task: str) -> list[float]:
-    """Return the scores that are there, by seed."""
+def results(memory: str, task: str) -> list[dict[str, Any]]:
+    """Return the results that are there, by seed."""
     files = sorted(FOLDER.glob(f"{result_file(memory, task, 0).stem.rpartition('-')[0]}-*.json"))
-    return [json.loads(file.read_text())["score"] for file in files]
+    return [json.loads(file.read_text()) for file in files]
+
+
+def tasks_run() -> list[str]:
+    """Return the tasks of which there are results."""
+    return [task for task in TASKS if any(results(memory, task) for memory in MEMORIES)]
 
 
 def rows_of_scores() -> list[dict[str, str]]:
-    """Return a line for each memory: mean and seeds of each task, and what it costs."""
-    speeds = json.loads(SPEEDS.read_text())["memories"] if SPEEDS.exists() else {}
+    """Return a line for each memory: mean and seeds of each task, and what a run costs."""
     rows = []
     for memory in MEMORIES:
-        found = {task: scores(memory, task) for task in TASKS}
-        row = {"memory": f"`{memory}`"} | {task: spread(values) for task, values in found.items()}
-        cost = speeds.get(memory)
-        row["gradient steps/s"] = f"{cost['gradient_steps_per_s']:.1f}" if cost else ""
-        row["acting steps/s, one row"] = f"{cost['steps_per_s_early']:,.0f}" if cost else ""
-        row["peak MB"] = f"{cost['peak_mb']:,.0f}" if cost else ""
+        row = {"memory": f"`{memory}`"}
+        for task in tasks_run():
+            found = results(memory, task)
+            row[task] = spread([result["score"] for result in found])
+            row[f"core seconds, {task}"] = f"{statistics.fmean(r['cpu_s'] for r in found):,.0f}" if found else ""
         rows.append(row)
     return rows
 
@@ -221,7 +224,7 @@ def spread(values: Sequence[float]) -> str:
     """Return the mean of some seeds, and each."""
     if not values:
         return "not run"
-    return f"**{statistics.fmean(values):.2f}** " + " ".join(f"{value:.2f}" for value in values)
+    return f"**{statistics.fmean(values):.2f}**" + "".join(f" {value:.2f}" for value in values if len(values) > 1)
 
 
 def rows_of_lengths() -> list[dict[str, str]]:
@@ -242,20 +245,24 @@ def draw() -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    speeds = json.loads(SPEEDS.read_text())["memories"]
-    figure, panels = pyplot.subplots(1, len(TASKS), figsize=(11, 3.4), constrained_layout=True, squeeze=False)
-    for panel, task in zip(panels[0], TASKS, strict=True):
+    tasks = tasks_run()
+    size = (0.8 + 3.6 * len(tasks), 3.4)
+    figure, panels = pyplot.subplots(1, len(tasks), figsize=size, constrained_layout=True, squeeze=False)
+    for panel, task in zip(panels[0], tasks, strict=True):
         panel.axhline(CHANCE[task], color="0.6", linestyle="--", linewidth=1)
         for memory in MEMORIES:
-            values, cost = scores(memory, task), 1000 / speeds[memory]["gradient_steps_per_s"]
-            if values:
-                panel.plot([cost] * len(values), values, "o", color="0.75", markersize=3)
-                (point,) = panel.plot(cost, statistics.fmean(values), "o", markersize=6)
-                at = (cost, statistics.fmean(values))
-                panel.annotate(memory, at, (4, 3), textcoords="offset points", fontsize=7, color=point.get_color())
+            found = results(memory, task)
+            if not found:
+                continue
+            values, cost = [r["score"] for r in found], statistics.fmean(r["cpu_s"] for r in found)
+            panel.plot([cost] * len(values), values, "o", color="0.75", markersize=3)
+            (point,) = panel.plot(cost, statistics.fmean(values), "o", markersize=6)
+            at = (cost, statistics.fmean(values))
+            panel.annotate(memory, at, (4, 3), textcoords="offset points", fontsize=7, color=point.get_color())
         panel.set_title(task, fontsize=10)
-        panel.set_xlabel("milliseconds of a gradient step", fontsize=8)
+        panel.set_xlabel("seconds of a core, the whole run", fontsize=8)
         panel.tick_params(labelsize=8)
+        panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("score, mean over seeds", fontsize=8)
     figure.savefig(PICTURE, dpi=120)
@@ -287,10 +294,10 @@ def main() -> int:
         failures = work(queue, run, arguments.workers)
     print(table(rows_of_scores()))
     write_table(PAGE, "memories", table(rows_of_scores()))
+    draw()
     if SPEEDS.exists():
         print(table(rows_of_lengths()))
         write_table(PAGE, "lengths", table(rows_of_lengths()))
-        draw()
     return 1 if failures else 0
 
 
