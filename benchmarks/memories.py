@@ -245,7 +245,8 @@ def draw() -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    tasks = tasks_run()
+    if not (tasks := tasks_run()):
+        return
     size = (0.8 + 3.6 * len(tasks), 3.4)
     figure, panels = pyplot.subplots(1, len(tasks), figsize=size, constrained_layout=True, squeeze=False)
     for panel, task in zip(panels[0], tasks, strict=True):

@@ -105,8 +105,6 @@ class OnnxPolicy:
             given, trained = obs[name].dtype, np.dtype(facts["dtype"])
             if trained == np.uint8 and given.kind == "f":
                 raise DataError(f"observation {name!r} is {given}, but was uint8 (0 to 255) in training")
-            if trained.kind == "f" and given == np.uint8 and len(facts["shape"]) == 3:
-                raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
             if (sizes := facts["categories"]) is not None:
                 index = obs[name].reshape(num_rows, -1)
                 if not ((index >= 0) & (index < np.asarray(sizes)) & (index == np.floor(index))).all():
@@ -136,7 +134,10 @@ class OnnxPolicy:
         if rows is None:
             return legal
         choices = sum(self.facts["factors"]) or width
-        flags = [_joined(row) for row in rows]
+        try:
+            flags = [_joined(row) for row in rows]
+        except (TypeError, ValueError) as error:
+            raise DataError(f"action_mask is not {choices} flags for each of {num_rows} rows ({error})") from error
         sizes = [len(row) for row in flags]
         if sizes not in ([choices] * num_rows, [width] * num_rows):
             raise DataError(f"action_mask has {sizes} flags in its rows; give {choices} for each of {num_rows} rows")
@@ -198,15 +199,25 @@ def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.
     elif space["type"] == "Tuple":
         parts = [(str(i), sub, ob[i]) for i, sub in enumerate(space["spaces"])]
     else:
-        array = np.asarray(ob)
-        return [(prefix or "obs", array - np.asarray(space["start"]) if "start" in space else array)]
+        array, name = np.asarray(ob), prefix or "obs"
+        if _is_image_of_bytes(space, array):
+            raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
+        return [(name, array - np.asarray(space["start"]) if "start" in space else array)]
     return [item for key, sub, part in parts for item in _flat(sub, part, f"{prefix}/{key}" if prefix else key)]
+
+
+def _is_image_of_bytes(space: Mapping[str, Any], array: np.ndarray) -> bool:
+    """Tell whether 0 to 255 was given for an image of floats, unless its space goes up to there."""
+    if array.dtype != np.uint8 or len(space.get("shape", ())) != 3 or np.dtype(space["dtype"]).kind != "f":
+        return False
+    top = np.array(space["high"], np.float64).max()
+    return not (np.isfinite(top) and top >= 255)
 
 
 def _joined(flags: Any) -> np.ndarray:
     """Return the flags of one row, which gymnasium gives as a tuple of arrays where there are several choices."""
     parts = [flags] if isinstance(flags, np.ndarray) else [np.asarray(part) for part in flags]
-    return np.concatenate([part.ravel() for part in parts]).astype(bool)
+    return np.concatenate([np.zeros(0, bool), *(part.ravel() for part in parts)]).astype(bool)
 
 
 def _numpy_type(kind: str) -> str:

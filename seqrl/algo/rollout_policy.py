@@ -13,7 +13,7 @@ from seqrl.algo.algo import Algo
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
+from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, images_of_bytes, infer_observation_space
 from seqrl.core.text import with_readable_text
 
 PREV_REWARD, INNER = "prev_reward", "observation"
@@ -110,7 +110,7 @@ class RolloutPolicy:
         if rewards is not None and rewards.shape != (num_rows,):
             raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
         if action_mask is not None:
-            rows = action_mask if batched_ob else [action_mask]
+            rows = list(action_mask) if batched_ob and np.iterable(action_mask) else [action_mask]
             action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
         self._calls += 1
@@ -128,9 +128,14 @@ class RolloutPolicy:
             ob = {names[0]: ob}
         try:
             ob = with_readable_text(ob)
-            return flatten_obs(self.observation_space, ob)
+            flat, bytes_given = flatten_obs(self.observation_space, ob), images_of_bytes(self.observation_space, ob)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error
+        if bytes_given:
+            raise DataError(
+                f"observation {bytes_given[0]!r} is uint8 (0 to 255), but was an image of floats in training"
+            )
+        return flat
 
     def predict(
         self,

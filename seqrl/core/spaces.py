@@ -165,6 +165,20 @@ def flatten_obs(space: spaces.Space[Any], obs: Any) -> dict[str, np.ndarray]:
     return dict(_flat_items(space, obs, ""))
 
 
+def images_of_bytes(space: spaces.Space[Any], obs: Any, prefix: str = "") -> list[str]:
+    """Return the names of images of floats for which an observation holds bytes, and which the space keeps below 255.
+
+    A Box of floats up to 255 is what environments of bytes often declare by mistake; then bytes are as in training.
+    """
+    parts = children(space)
+    if parts is not None:
+        return [name for key, sub in parts for name in images_of_bytes(sub, obs[key], joined(prefix, key))]
+    if not isinstance(space, spaces.Box) or not is_image_of_bytes(np.asarray(obs).dtype, space.shape, space.dtype):
+        return []
+    top = float(space.high.max())
+    return [] if math.isfinite(top) and top >= 255 else [prefix or OBS_KEY]
+
+
 def is_image_of_bytes(given: np.dtype[Any], shape: tuple[int, ...], expected: np.dtype[Any] | str) -> bool:
     """Tell whether 0 to 255 was given where an image of floats, most often of 0 to 1, is expected."""
     return len(shape) == 3 and np.dtype(expected).kind == "f" and given == np.uint8
@@ -179,7 +193,6 @@ def _flat_items(space: spaces.Space[Any], obs: Any, prefix: str) -> list[tuple[s
         array = array - space.start
     dtype = np.dtype(space.dtype)
     fits = np.can_cast(array.dtype, dtype, "same_kind")  # a float is never cut to an integer unseen
-    fits = fits and not is_image_of_bytes(array.dtype, space.shape or (), dtype)
     return [(prefix or OBS_KEY, array.astype(dtype, copy=False) if fits else array)]
 
 
@@ -305,25 +318,46 @@ class ActionCodec:
         Raises:
             DataError: If the shape is another one, or a discrete action is not in the space.
         """
-        actions = np.asarray(actions)
-        lead = actions.shape[: actions.ndim - len(self.shape)]
-        if actions.shape[len(lead) :] != self.shape:
-            raise DataError(f"actions of shape {actions.shape} do not end in the shape of {self.space!r}")
-        flat = actions.reshape((*lead, math.prod(self.shape)))
+        flat = self._in_shape(actions)
         if self.parts:
             own = [part.encode(flat[..., c]) for part, c in zip(self.parts, self._columns, strict=True)]
             return np.concatenate(own, axis=-1)
         if self.kind == "continuous":
             return np.clip((flat - self._center) / self._half, -self._limit, self._limit).astype(np.float32)
+        index = self._index(flat)
+        if self.kind == "binary":
+            return index.astype(np.float32)
+        encoded = np.zeros((*flat.shape[:-1], self.dim), np.float32)
+        np.put_along_axis(encoded, index + self._offsets, 1.0, axis=-1)
+        return encoded
+
+    def check(self, actions: np.ndarray) -> None:
+        """Check what :meth:`encode` checks, and encode nothing.
+
+        Raises:
+            DataError: If the shape is another one, or a discrete action is not in the space.
+        """
+        flat = self._in_shape(actions)
+        for part, columns in zip(self.parts, self._columns if self.parts else (), strict=True):
+            part.check(flat[..., columns])
+        if self.kind in ("categorical", "binary"):
+            self._index(flat)
+
+    def _in_shape(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions ``(..., *shape)`` as ``(..., N)``."""
+        actions = np.asarray(actions)
+        lead = actions.shape[: actions.ndim - len(self.shape)]
+        if actions.shape[len(lead) :] != self.shape:
+            raise DataError(f"actions of shape {actions.shape} do not end in the shape of {self.space!r}")
+        return actions.reshape((*lead, math.prod(self.shape)))
+
+    def _index(self, flat: np.ndarray) -> np.ndarray:
+        """Return discrete actions ``(..., N)`` counted from 0."""
         index = flat.astype(np.int64) - self._start
         legal = (index >= 0) & (index < self._sizes) & (index + self._start == flat)
         if not legal.all():
             raise DataError(f"an action is outside {self.space!r}: {flat[~legal.all(-1)][0].tolist()}")
-        if self.kind == "binary":
-            return index.astype(np.float32)
-        encoded = np.zeros((*lead, self.dim), np.float32)
-        np.put_along_axis(encoded, index + self._offsets, 1.0, axis=-1)
-        return encoded
+        return np.asarray(index)
 
     def decode(self, actions: np.ndarray) -> np.ndarray:
         """Return policy actions ``(..., dim)`` as environment actions ``(..., *shape)``; see :meth:`nested`."""
@@ -376,7 +410,9 @@ class ActionCodec:
             DataError: If it has another size, or actions are continuous.
         """
         choices = self.parts[1] if self.parts else self
-        if isinstance(mask, tuple | list) and len(mask) == len(choices.factors) and not lead:  # gymnasium's own form
+        if (
+            isinstance(mask, tuple | list) and 0 < len(mask) == len(choices.factors) and not lead
+        ):  # gymnasium's own form
             mask = np.concatenate([np.ravel(np.asarray(part)) for part in mask])
         array = np.asarray(mask)
         if self.parts and array.shape == (*lead, self.dim):

@@ -169,7 +169,7 @@ class StoreWriter:
             self._codec = action_codec(self._action_space)
         codec, where = self._codec, f"trajectory {name!r} of {trajectory.env_name or 'unknown environment'}"
         try:
-            encoded = codec.encode(trajectory.actions)
+            codec.check(trajectory.actions)
         except DataError as error:
             raise DataError(f"{where}: {error}") from error
         mask = trajectory.action_mask
@@ -182,7 +182,7 @@ class StoreWriter:
         stuck[1:] &= ~trajectory.terminated
         if stuck.any():
             raise DataError(f"{where}: action_mask allows no action at input {np.argmax(stuck)}, not terminal")
-        illegal = ((encoded > 0.5) & ~legal[:-1]).any(-1)
+        illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)
         if illegal.any():
             raise DataError(f"{where}: the action at step {np.argmax(illegal)} is forbidden by its action_mask")
         return replace(trajectory, action_mask=legal)

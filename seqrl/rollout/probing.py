@@ -193,18 +193,26 @@ def window_of(algo: Algo) -> int:
         ConfigError: If it has no window that could be changed.
     """
     name, options = algo.config.algo.sequence_encoder.choice()
-    if "window_steps" not in options:
+    if (key := _window_key(options)) is None:
         raise ConfigError(
             f"--window: the memory {name!r} has no window; it needs one that attends to a "
             "window of inputs, such as 'transformer' (--clear-at works with any memory)"
         )
-    return int(options["window_steps"] or algo.config.train.window_steps)
+    return int(options[key] or algo.config.train.window_steps)
+
+
+def _window_key(options: Mapping[str, Any]) -> str | None:
+    """Return the option of a memory that is its window of attention, if it has one."""
+    if "attention" not in options.get("layers", ["attention"]):
+        return None
+    return next((key for key in ("window_steps", "attention_window") if key in options), None)
 
 
 def with_window(algo: Algo, window_steps: int, observation_space: spaces.Space[Any]) -> Algo:
     """Return the same policy with another window of its memory."""
     values = algo.config.to_json()
-    values["algo"]["sequence_encoder"]["window_steps"] = window_steps
+    memory = values["algo"]["sequence_encoder"]
+    memory[_window_key(memory)] = window_steps
     space = algo.codec.space
     with skip_local_weights():
         other = algo_factory(

@@ -152,6 +152,7 @@ class HybridSection(NormedSection):
     """Layers of different memories, such as attention between Mamba-2 (after Lieber et al., 2024, Jamba)."""
 
     normed = ("d_model",)
+    refused: ClassVar[Mapping[str, str]] = {"window_steps": "is attention_window now"}
     type: Literal["hybrid"] = "hybrid"
     layers: list[Literal["attention", "gated_deltanet", "lru", "mamba2", "min_gru", "mlstm"]] = Field(
         ["mamba2", "attention", "mamba2"], min_length=1, description="Memories, first to last."

@@ -246,6 +246,9 @@ def test_an_action_mask_that_forbids_everything_and_foreign_categories_are_refus
         policy(obs, action_mask=[False, False, False])
     with pytest.raises(DataError, match=r"has \[2\] flags in its rows; give 3 for each of 1 rows"):
         policy(obs, action_mask=[True, False])
+    for mask in (True, (), [None]):
+        with pytest.raises(DataError, match="action_mask"):
+            policy(obs, action_mask=mask)
     for room in (3, 1.7):
         with pytest.raises(DataError, match=r"'room' is outside its categories \[3\]"):
             policy({**obs, "room": room})
@@ -278,24 +281,31 @@ def test_every_kind_of_score_and_tokens_are_exported(tmp_path, memory, encoder):
     assert play_both(tmp_path, algo, specs, 3, 1) < 1e-5
 
 
-def both(tmp_path, specs, action_space, **values):
+def both(tmp_path, specs, action_space, high=255.0, **values):
     """Return a policy and its file, acting in the same spaces."""
+    boxes = {name: spaces.Box(-9.0, high, spec.shape) for name, spec in specs.items()}
     torch.manual_seed(0)
     seen = {"timestep_encoder": {"d_hidden": 16, "d_output": 16}}
     config = config_factory("bc", {"train": {"window_steps": WINDOW}, "observation": seen, "algo": values})
     algo = algo_factory("bc", config, specs, ActionCodec(action_space).dim, "cpu", action_space)
-    export_onnx(algo, tmp_path / "policy.onnx", space_of(specs), action_space)
-    return RolloutPolicy(algo, space_of(specs)), policy_from_onnx(tmp_path / "policy.onnx")
+    export_onnx(algo, tmp_path / "policy.onnx", spaces.Dict(boxes), action_space)
+    return RolloutPolicy(algo, spaces.Dict(boxes)), policy_from_onnx(tmp_path / "policy.onnx")
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_both_refuse_bytes_for_an_image_of_floats_and_masks_of_values(tmp_path):
-    for policy in both(tmp_path, IMAGE, ACTION_SPACES["box"], sequence_encoder={"type": "gru"}):
+    memory = {"type": "gru", "d_hidden": 16}
+    for policy in both(tmp_path, IMAGE, ACTION_SPACES["box"], high=1.0, sequence_encoder=memory):
         with pytest.raises(DataError, match=r"'image' is uint8 \(0 to 255\), but was an image of floats"):
             policy({"image": np.zeros((16, 16, 3), np.uint8)})
+        for given in ([True] * 4, True, ()):
+            with pytest.raises(DataError):
+                policy({"image": np.zeros((16, 16, 3), np.float32)}, action_mask=given)
         with pytest.raises(DataError, match=r"takes no (action_)?mask"):
             policy({"image": np.zeros((16, 16, 3), np.float32)}, action_mask=[True] * 4)
         policy({"image": np.zeros((16, 16, 3), np.float32)})
+    for policy in both(tmp_path, IMAGE, ACTION_SPACES["box"], high=255.0, sequence_encoder=memory):
+        policy({"image": np.zeros((16, 16, 3), np.uint8)})  # such a space is that of bytes, in training too
 
 
 @slow

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
 from seqrl.models.sequence_encoders import Hybrid
 from seqrl.models.sequence_encoders.hybrid import AttentionLayer
@@ -70,3 +71,8 @@ def test_attention_equals_its_formula():
 def test_an_unknown_layer_is_an_error():
     with pytest.raises(ConfigError, match="unknown layer 'mamba'; did you mean 'mamba2'"):
         Hybrid(3, 8, layers=["mamba"])
+
+
+def test_the_former_name_of_the_window_is_told():
+    with pytest.raises(ConfigError, match="window_steps  is attention_window now"):
+        config_factory("bc", {"algo": {"sequence_encoder": {"type": "hybrid", "window_steps": None}}})

@@ -49,6 +49,8 @@ def test_another_window_is_the_same_policy_until_it_is_left():
     assert window_of(algo) == 6
     short = with_window(algo, 2, SPACE)
     assert window_of(short) == 2
+    hybrid = small_algo(memory="hybrid", action_space=algo.codec.space)
+    assert window_of(with_window(hybrid, 3, SPACE)) == 3
     assert not short.nets.training
     both = [VectorPolicy(a, 2, deterministic=True) for a in (algo, short)]
     for number, obs in enumerate(observations(5)):

@@ -1,0 +1,25 @@
+"""Tables of the docs are those of the recorded results."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import memories
+import suites
+from record import table
+
+
+def test_the_pages_show_what_was_recorded():
+    assert table(memories.rows_of_scores()) in memories.PAGE.read_text()
+    assert table(suites.rows_of_table()) in suites.PAGE.read_text()
+
+
+@pytest.mark.parametrize("file", sorted(memories.FOLDER.glob("*.json")), ids=lambda f: f.stem)
+def test_a_result_says_where_it_comes_from(file):
+    found = json.loads(file.read_text())
+    assert {"commit", "hardware", "command", "seed", "score"} <= found.keys()
+    assert found["score"] == found["curve"][-1][1]
