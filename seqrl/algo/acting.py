@@ -12,7 +12,8 @@ from torch import Tensor
 from seqrl.algo.inputs import Inputs, with_goals
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec, is_image_of_bytes
+from seqrl.core.image_bytes import is_image_of_bytes
+from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 
 

@@ -12,8 +12,9 @@ from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
+from seqrl.core.image_bytes import images_of_bytes
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, images_of_bytes, infer_observation_space
+from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
 from seqrl.core.text import with_readable_text
 
 PREV_REWARD, INNER = "prev_reward", "observation"

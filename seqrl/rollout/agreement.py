@@ -10,8 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
+from seqrl.core.image_bytes import is_image_of_bytes
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, is_image_of_bytes, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store_info import StoreInfo
 
 

@@ -158,6 +158,7 @@ def test_paths_and_numbers_of_numpy_are_values_too(tmp_path):
         seqrl.train("bc", train={"seed": {1}})
 
 
+@pytest.mark.usefixtures("_here")
 def test_data_are_opened():
     from seqrl.scripts.collect_dataset import main
 
