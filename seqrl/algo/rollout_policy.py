@@ -174,14 +174,14 @@ class RolloutPolicy:
         elif episode_start is not None and np.any(episode_start):
             self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
         before = self.deterministic
-        self._act_greedily(deterministic)
+        self._set_deterministic(deterministic)
         try:
             actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
         finally:
-            self._act_greedily(before)
+            self._set_deterministic(before)
         return actions, self._calls
 
-    def _act_greedily(self, deterministic: bool) -> None:
+    def _set_deterministic(self, deterministic: bool) -> None:
         self.deterministic = deterministic
         if self._vector is not None:
             self._vector.deterministic = deterministic

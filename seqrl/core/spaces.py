@@ -391,9 +391,8 @@ class ActionCodec:
             DataError: If it has another size, or actions are continuous.
         """
         choices = self.parts[1] if self.parts else self
-        if (
-            isinstance(mask, tuple | list) and 0 < len(mask) == len(choices.factors) and not lead
-        ):  # gymnasium's own form
+        is_in_parts = isinstance(mask, tuple | list) and 0 < len(mask) == len(choices.factors)
+        if is_in_parts and not lead:  # gymnasium's own form
             mask = np.concatenate([np.ravel(np.asarray(part)) for part in mask])
         array = np.asarray(mask)
         if self.parts and array.shape == (*lead, self.dim):

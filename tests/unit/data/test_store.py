@@ -282,15 +282,6 @@ def test_a_writer_can_go_on_after_close(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------ refusals
-def test_an_action_outside_the_space_is_refused_before_it_is_written(tmp_path):
-    writer = StoreWriter(tmp_path / "s", replace(INFO, action_space=spaces.Discrete(2)))
-    writer.append(plain(actions=np.array([0, 1, 1])))
-    with pytest.raises(DataError, match=r"trajectory 'bad' of unknown environment: an action is outside .*: \[2\]"):
-        writer.append(plain(actions=np.array([0, 2, 1])), "bad")
-    writer.close()
-    assert len(Store(tmp_path / "s")) == 1
-
-
 @pytest.mark.parametrize(
     ("other", "column"),
     [
