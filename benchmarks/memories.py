@@ -228,13 +228,14 @@ def spread(values: Sequence[float]) -> str:
 
 
 def rows_of_lengths() -> list[dict[str, str]]:
-    """Return a line for each memory: tokens per second by length, and acting after a long time."""
+    """Return a line for each memory: gradient steps, tokens by length and acting per second, and peak memory."""
     rows = []
     for memory, cost in json.loads(SPEEDS.read_text())["memories"].items():
-        row = {"memory": f"`{memory}`", "parameters": f"{cost['parameters']:,.0f}"}
+        row = {"memory": f"`{memory}`", "gradient steps/s": f"{cost['gradient_steps_per_s']:.0f}"}
         row |= {f"{length:,}": f"{cost[f'tokens_per_s_{length}']:,.0f}" for length in LENGTHS}
         row["acting, step 2,000"] = f"{cost['steps_per_s_early']:,.0f}"
-        rows.append(row | {f"step {FAR:,}": f"{cost['steps_per_s_far']:,.0f}"})
+        row[f"step {FAR:,}"] = f"{cost['steps_per_s_far']:,.0f}"
+        rows.append(row | {"peak, MB": f"{cost['peak_mb']:,.0f}"})
     return rows
 
 

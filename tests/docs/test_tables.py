@@ -15,6 +15,7 @@ from record import table
 
 def test_the_pages_show_what_was_recorded():
     assert table(memories.rows_of_scores()) in memories.PAGE.read_text()
+    assert table(memories.rows_of_lengths()) in memories.PAGE.read_text()
     assert table(suites.rows_of_table()) in suites.PAGE.read_text()
 
 
