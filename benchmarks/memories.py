@@ -59,7 +59,7 @@ TASKS: dict[str, tuple[str, ...]] = {
         "--set", 'env.eval_kwargs={"balanced_goals": true}',
     ),
 }  # fmt: skip
-METRICS = {"Copying": "eval/log/share_right_mean", "T-Maze, corridor of 50": "eval/success_mean"}
+METRICS = {"Copying": "eval/log/share_right", "T-Maze, corridor of 50": "eval/success_mean"}
 """Task -> its score; the return where it is none of these."""
 CHANCE = {"RepeatPreviousEasy": -0.51, "Copying": 0.25, "T-Maze, corridor of 50": 0.5}
 """Task -> what a policy without a memory reaches at best, or random play (RepeatPreviousEasy)."""
