@@ -52,7 +52,8 @@ class ActorCritic(SoftAgent[AgentSectionT]):
 
     @property
     def explores(self) -> bool:  # noqa: D102
-        return self.algo_config.boltzmann is not None and self.learns_values and self.sums_over_actions
+        is_one_choice = self.codec.kind == "categorical" and len(self.codec.factors) == 1
+        return self.algo_config.boltzmann is not None and self.learns_values and is_one_choice
 
     def explore(self, inputs: SeqInputs, state: State, luck: Float[Tensor, " B"]) -> tuple[Float[Tensor, "B A"], State]:
         """Return samples of softmax(Q / temperature) in rows of little luck, and of the policy in the others.
@@ -65,9 +66,11 @@ class ActorCritic(SoftAgent[AgentSectionT]):
         hidden, state = self.trunk(inputs, state)
         policy = self._acting_policy(hidden, inputs)
         assert isinstance(policy, Categorical)
-        q_BLAGC = self.values_of(self.critic.share(hidden).transpose(2, 3).unsqueeze(-1))
+        share = self.critic.share(hidden[:, -1:])
+        each_KBLHA = torch.eye(self.codec.dim, device=self.device)[:, None, None, None].expand(-1, len(share), 1, 1, -1)
+        q_KBGC = self.values_of(self.critic(share, each_KBLHA))[:, :, 0]
         unit = self.popart.std[-1] if self.algo_config.use_popart else 1.0
-        q_BA = q_BLAGC[:, -1, :, -1].mean(-1) / (boltzmann.temperature * unit)
+        q_BA = q_KBGC[:, :, -1].mean(-1).t() / (boltzmann.temperature * unit)
         mask = None if inputs.action_mask is None else inputs.action_mask[:, -1]
         preferred = Categorical(q_BA, self.codec.factors, 0.0, mask)
         by_value_B1 = (luck < boltzmann.share).unsqueeze(-1)

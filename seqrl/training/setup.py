@@ -208,8 +208,17 @@ def take_weights(algo: Algo, path: str | Path) -> None:
 
     Raises:
         CheckpointError: If it is missing, damaged, of other networks, or not finite.
+        ConfigError: If its networks know observations or actions on another scale than the run file asks for.
     """
     checkpoint = read_checkpoint(expanded(path), allow_nonfinite=algo.config.train.allow_nonfinite)
+    former = checkpoint.json_object("config.json").get("train", {})
+    for key in ("normalize_obs", "normalize_actions"):
+        own, theirs = getattr(algo.config.train, key), former.get(key, "none")
+        if own != theirs:
+            raise ConfigError(
+                f"train.{key} is {own!r}, and the weights of train.init_from ({checkpoint.path}) were trained with "
+                f"{theirs!r}, by the statistics that come with them: set train.{key} to {theirs!r}"
+            )
     algo.deserialize(checkpoint.tensors("model.safetensors"))
     algo.on_checkpoint_loaded(is_resume=False)
 

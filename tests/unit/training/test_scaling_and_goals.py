@@ -140,6 +140,9 @@ def test_statistics_survive_resume_a_new_start_and_deployment(tmp_path):
     warm = config_of(tmp_path / "other", evaluate=False, **SCALED, init_from=str(path))
     for algo in (resumed.algo, started(warm).algo):
         assert all(torch.equal(algo.serialize()[k], v) for k, v in wanted.items())
+    warm.train.normalize_obs = "min_max"
+    with pytest.raises(ConfigError, match=r"train.normalize_obs is 'min_max', and the weights .* with 'gaussian'"):
+        started(warm)
     policy, _ = policy_from_checkpoint(path)
     ob = {"observation": np.array([[150.0], [280.0]], np.float32)}
     np.testing.assert_allclose(policy(ob, batched_ob=True)[:, 0], [-0.5, 0.8], atol=0.2)
