@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +18,7 @@ import numpy as np
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError
+from seqrl.envs.makers import id_of_maker
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -178,7 +178,7 @@ def train(
 
     if isinstance(env, Mapping):
         overrides, env = {**overrides, "env": env}, None
-    env_id = env if env is None or isinstance(env, str) else _registered(env)
+    env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
     given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "name": name}
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
     values = None
@@ -274,7 +274,7 @@ def evaluate(
     load_plugins(_listed(plugins))
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
-    env_id = env if env is None or isinstance(env, str) else _registered(env)
+    env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
     maker: Any = env_maker_from_checkpoint(checkpoint, env_id=env_id, plugins=tuple(_listed(plugins)))
     with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
@@ -307,28 +307,6 @@ def load_dataset(
         "image_size": None if image_size is None else list(image_size),
     }
     return open_store(str(path), options, format=format)
-
-
-_MADE: dict[str, Any] = {}
-"""Id that :func:`_registered` gave -> what makes the environment."""
-
-
-def _registered(make: Callable[..., gym.Env[Any, Any]]) -> str:
-    """Return an id under which gymnasium makes the environment, in this process; one of its own for each object."""
-    if not callable(make):
-        raise ConfigError(f"env is {make!r}: give a gymnasium id, or a class or function that makes an environment")
-    inner = make.func if isinstance(make, partial) else make
-    name = getattr(inner, "__name__", type(inner).__name__)
-    name = name if name.isidentifier() else "Environment"
-    for number in count(1):
-        env_id = f"{name}-v0" if number == 1 else f"{name}_{number}-v0"
-        if env_id not in gym.registry:
-            gym.register(env_id, entry_point=make)
-            _MADE[env_id] = make
-            return env_id
-        if gym.registry[env_id].entry_point is make or _MADE.get(env_id) is make:
-            return env_id
-    raise AssertionError
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
