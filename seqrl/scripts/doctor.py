@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from seqrl.core.extras import install_command
 from seqrl.scripts._script import script
 from seqrl.version import __version__
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "devices": _devices(),
         "kernels": _kernels(),
         "extras": {
-            name: "installed" if importlib.util.find_spec(module) else f"not installed (pip install 'seqrl[{name}]')"
+            name: "installed" if importlib.util.find_spec(module) else f"not installed ({install_command(name)})"
             for name, module in OPTIONAL.items()
         },
     }

@@ -275,6 +275,10 @@ def test_doctor(capsys):
     assert code == 0
     assert report["packages"]["torch"] != "MISSING"
     assert report["devices"]["cpu"]
+    assert (
+        report["extras"]["robosuite"] == "installed"
+        or "&& pip install --no-deps robosuite==" in report["extras"]["robosuite"]
+    )
 
 
 def test_help_is_quick_and_lists_every_script():

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from seqrl.core.errors import EnvError
+from seqrl.core.extras import install_command
 from seqrl.core.registry import Registry
 
 Maker = Callable[..., gym.Env[Any, Any]]
@@ -65,16 +66,12 @@ _BUILT_IN = {
 }
 """Name -> prefixes, module here, extra that brings the package, an id."""
 
-_MORE = {"robosuite": " && pip install --no-deps robosuite==1.5.2"}
-"""Name -> what its extra cannot install: robosuite asks for numpy 1, which it does not need."""
-
 _VECTORS = ("envpool", "gymnax", "xminigrid")
 
 for _name, (_prefixes, _module, _extra, _example) in _BUILT_IN.items():
     _vector = f"{_HERE}.{_module}:make_vector" if _name in _VECTORS else ""
     _made = f"{_HERE}.{_module}:make"
-    _install = f"pip install 'seqrl[{_extra}]'" + _MORE.get(_name, "")
-    SUITES.register(_name)(Suite(_prefixes, _made, _install, _example, _vector))
+    SUITES.register(_name)(Suite(_prefixes, _made, install_command(_extra), _example, _vector))
 
 
 def suite_maker(env_id: str) -> Maker | None:
