@@ -12,8 +12,8 @@ import gymnasium as gym
 
 from seqrl.core.errors import ConfigError
 
-_MADE: dict[str, list[Any]] = {}
-"""Id that :func:`id_of_maker` gave -> what it was given."""
+_MADE: dict[str, tuple[Any, list[Any]]] = {}
+"""Id that :func:`id_of_maker` gave -> the function that it registered, and what told it apart then."""
 
 
 def id_of_maker(make: Callable[..., gym.Env[Any, Any]]) -> str:
@@ -34,9 +34,12 @@ def id_of_maker(make: Callable[..., gym.Env[Any, Any]]) -> str:
         env_id = f"{name}-v0" if number == 1 else f"{name}_{number}-v0"
         if env_id not in gym.registry:
             gym.register(env_id, entry_point=make)
-            _MADE[env_id] = given
+            _MADE[env_id] = make, given
             return env_id
-        former = _MADE.get(env_id) or _given(gym.registry[env_id].entry_point)
+        entry_point = gym.registry[env_id].entry_point
+        registered, former = _MADE.get(env_id, (None, []))
+        if registered is not entry_point:
+            former = _given(entry_point)
         if len(former) == len(given) and all(a is b for a, b in zip(former, given, strict=True)):
             return env_id
     raise AssertionError

@@ -16,6 +16,14 @@ class Lamp(gym.Env):
         self.num_steps = num_steps
 
 
+@pytest.fixture(autouse=True)
+def _registry():
+    before = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(before)
+
+
 def test_the_same_function_is_the_same_task_in_each_turn_of_a_loop():
     made = [lambda: Lamp() for _ in range(2)]
     assert id_of_maker(made[0]) == id_of_maker(made[1])
@@ -46,3 +54,12 @@ def test_the_id_makes_what_the_function_makes():
     assert id_of_maker(mine) == "Mine-v0"
     with pytest.raises(ConfigError, match="give a gymnasium id, or a class or function"):
         id_of_maker(Lamp())
+
+
+def test_an_id_that_someone_else_took_since_is_theirs():
+    theirs = id_of_maker(Lamp)
+    del gym.registry[theirs]
+    gym.register(theirs, entry_point=lambda: Lamp(2))
+    mine = id_of_maker(Lamp)
+    assert mine != theirs
+    assert gym.make(mine).unwrapped.num_steps == 5
