@@ -90,12 +90,10 @@ def main() -> None:
         }
         for (task, kind), found in seen.items()
     ]
-    print(table(rows))
+    rounds = {", ".join(kind): found for kind, found in seen.items()}
+    file = record("vectors", {"num_envs": NUM_ENVS, "rounds": rounds})
+    print(f"{table(rows)}\nrecorded in {file}")
     write_table(PAGE, "vectors", table(rows))
-    print(
-        "recorded in",
-        record("vectors", {"num_envs": NUM_ENVS, "rounds": {", ".join(kind): found for kind, found in seen.items()}}),
-    )
 
 
 if __name__ == "__main__":
