@@ -268,7 +268,7 @@ DEFAULT_ROWS = {
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
         "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
-        "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS),
+        "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=2400),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
             memory="feedforward", metric=SUCCESS, needs_memory=False, limit_s=2400,

@@ -27,6 +27,8 @@ TOKENS = 1536
 GAMMA, LONG_GAMMA, N_STEP = 0.98, 0.99, 5
 BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
+REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
+"""Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -122,15 +124,19 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what both kinds of run have: the window, the batch, the memory's sizes, and when to look and save."""
     length = "of unknown length" if budget.horizon is None else f"of up to {budget.horizon} steps"
     why = f"episodes {length}{f', {budget.horizon_source}' if budget.horizon_source else ''}"
-    if not _fits(budget):
-        why += ": a window holds a part of one; the longest delay to remember must fit"
     window = _window(values, budget)
+    batch, of_batch = max(8, min(64, TOKENS // window)), f"about {TOKENS} steps in windows of {window}"
+    if _is_reactive(values, budget):
+        why = f"no memory and continuous actions: just longer than the {N_STEP}-step returns"
+        batch, of_batch = REACTIVE_BATCH, "no memory and continuous actions: many small gradient steps"
+    elif not _fits(budget):
+        why += ": a window holds a part of one; the longest delay to remember must fit"
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
     small = "sizes that a CPU trains in minutes"
     return [
         Derived("train.window_steps", window, why),
-        Derived("train.batch_size", max(8, min(64, TOKENS // window)), f"about {TOKENS} steps in windows of {window}"),
+        Derived("train.batch_size", batch, of_batch),
         Derived("train.sample_by", "transition", "every step counts equally"),
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
         Derived("train.num_epochs", EPOCHS, "fixed"),
@@ -187,7 +193,13 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
     In windows that begin anywhere a policy cannot tell how late it is, nor blame that for what its actions did.
     """
     window = max(budget.horizon or 0, MIN_WINDOW) if _fits(budget) else PART_WINDOW
-    return int(_get(values, "train.window_steps", window))
+    return int(_get(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
+
+
+def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
+    """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
+    memory = _get(values, "algo.sequence_encoder.type", "transformer")
+    return bool(budget.env_steps and budget.is_continuous and memory == "feedforward" and not _fits(budget))
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -206,7 +218,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     updates = _get(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
     if updates is None or ratio is not None:
-        ratio = ratio or float(f"{REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75:.3g}")
+        ratio = ratio or _replay_ratio(values, budget, total)
         updates = max(1, round(ratio * per_epoch * num_envs))
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
@@ -222,7 +234,9 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if ratio is not None and not is_by_ratio:  # the ratio is given, or is turned off
         out.append(Derived("train.steps_per_epoch", updates, f"{ratio} gradient steps per environment step"))
     elif ratio is not None:
-        out.append(Derived("train.replay_ratio", ratio, f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps"))
+        small = "; more of them, as they are small" if _is_reactive(values, budget) else ""
+        of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
+        out.append(Derived("train.replay_ratio", ratio, of_ratio))
     kind = _get(values, "collect.exploration.type", "epsilon_greedy")
     if kind == "epsilon_greedy":
         own = "an untrained policy already acts randomly"
@@ -235,6 +249,14 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if budget.horizon is None or budget.horizon > pieces:
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
+
+
+def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> float:
+    """Return gradient steps per environment step; of small ones as many as see the same number of steps, at most 1."""
+    ratio = REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75
+    if _is_reactive(values, budget):
+        ratio = min(1.0, ratio * TOKENS / (REACTIVE_WINDOW * REACTIVE_BATCH))
+    return float(f"{ratio:.3g}")
 
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:

@@ -130,6 +130,22 @@ def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, w
     assert 500 < config.train.batch_size * window < 2_000
 
 
+@pytest.mark.parametrize(
+    ("memory", "horizon", "is_continuous", "steps_of_a_batch"),
+    [("feedforward", 1_000, True, 256), ("gru", 1_000, True, 1536), ("feedforward", 1_000, False, 1536),
+     ("feedforward", 50, True, 1500)],
+)  # fmt: skip
+def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, is_continuous, steps_of_a_batch):
+    given = {"algo": {"sequence_encoder": {"type": memory}}}
+    config, _ = planned(given, env_steps=100_000, horizon=horizon, is_continuous=is_continuous)
+    assert config.train.window_steps * config.train.batch_size == steps_of_a_batch
+    seen = config.train.replay_ratio * steps_of_a_batch
+    assert seen == pytest.approx(136, rel=0.03)
+    assert config.algo.n_step < config.train.window_steps
+    short, _ = planned(given, env_steps=10_000, horizon=horizon, is_continuous=is_continuous)
+    assert short.train.replay_ratio == (1.0 if steps_of_a_batch == 256 else 0.5)
+
+
 def test_a_budget_that_cannot_be_planned_with_is_refused():
     for budget in ({}, {"env_steps": 5, "gradient_steps": 5}, {"env_steps": 5}, {"gradient_steps": 5}):
         with pytest.raises(ConfigError):
