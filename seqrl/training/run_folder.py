@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -55,16 +56,22 @@ LEARNER_PID = "SEQRL_LEARNER_PID"
 
 @contextmanager
 def whole_folder() -> Iterator[None]:
-    """Say of a folder in the place of a file, or the other way round, that it is in the way.
+    """Say of a folder in the place of a file, or the other way round, that it is in the way, and where none can be made.
 
     Raises:
-        ConfigError: If there is one.
+        ConfigError: If there is one, or if the disk may not be written to.
     """
     try:
         yield
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
         place = error.filename2 or error.filename
         raise ConfigError(f"{place} is in the way ({error.strerror}): move it out of the run's folder") from error
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+            raise
+        raise ConfigError(
+            f"experiment.output_dir: cannot write {error.filename} ({error.strerror}); choose a folder that is yours"
+        ) from error
 
 
 def default_name(config: BaseConfig, task: str | None) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -321,6 +322,11 @@ def test_a_folder_in_the_place_of_another_file_is_an_error(path):
     (path / "checkpoints").write_text("a file")
     with pytest.raises(ConfigError, match="checkpoints is in the way"), whole_folder():
         RunFolder(path, _config())
+
+
+def test_a_disk_that_may_not_be_written_to_is_an_error():
+    with pytest.raises(ConfigError, match=r"output_dir: cannot write /proc.* choose a folder"), whole_folder():
+        RunFolder(Path("/proc/nothing/run"), _config())
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"\xff", b"[" * 10**5, b"{"])
