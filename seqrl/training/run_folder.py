@@ -56,7 +56,7 @@ LEARNER_PID = "SEQRL_LEARNER_PID"
 
 @contextmanager
 def whole_folder() -> Iterator[None]:
-    """Say of a folder in the place of a file, or the other way round, that it is in the way, and where none can be made.
+    """Say which file or folder is in the way of the other kind, and which cannot be made.
 
     Raises:
         ConfigError: If there is one, or if the disk may not be written to.
