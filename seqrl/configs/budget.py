@@ -29,6 +29,8 @@ BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
 """Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
+NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
+"""Keeps a policy trying: unbounded, its deviation falls by a factor of ten in the first 500 gradient steps."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -54,7 +56,7 @@ class Budget:
         gradient_steps: Of a run from fixed data; None where it collects.
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
-        is_continuous: Whether actions are.
+        action_kind: ``categorical``, ``binary``, ``continuous`` or ``hybrid``, as :class:`ActionCodec` calls it.
         is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
     """
 
@@ -62,7 +64,7 @@ class Budget:
     gradient_steps: int | None = None
     horizon: int | None = None
     horizon_source: str = ""
-    is_continuous: bool = False
+    action_kind: str = "categorical"
     is_a_trial: bool = False
 
 
@@ -199,7 +201,9 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
 def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
-    return bool(budget.env_steps and budget.is_continuous and memory == "feedforward" and not _fits(budget))
+    return bool(
+        budget.env_steps and budget.action_kind == "continuous" and memory == "feedforward" and not _fits(budget)
+    )
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -248,6 +252,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     pieces = max(2 * window, per_epoch)
     if budget.horizon is None or budget.horizon > pieces:
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
+    out += _reactive(values) if _is_reactive(values, budget) else []
     return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
 
 
@@ -257,6 +262,17 @@ def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> floa
     if _is_reactive(values, budget):
         ratio = min(1.0, ratio * TOKENS / (REACTIVE_WINDOW * REACTIVE_BATCH))
     return float(f"{ratio:.3g}")
+
+
+def _reactive(values: Mapping[str, Any]) -> list[Derived]:
+    """Return what a policy without a memory sees, and how it explores with continuous actions."""
+    observed = "no memory and continuous actions: the observation is enough"
+    out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
+    explores_otherwise = _get(values, "algo.entropy", None) is not None or _has(values, "algo.distribution")
+    if values["algo_name"] in ("actor_critic", "multitask") and not explores_otherwise:
+        noise = "so that the policy does not stop trying early; null entropy"
+        out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]
+    return out
 
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -332,7 +348,10 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
     by_heart = "so that the memory does not overfit a few episodes"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
-    if not budget.is_continuous:  # its noise would hide what small changes of a continuous action are worth
+    if budget.action_kind not in (
+        "continuous",
+        "hybrid",
+    ):  # its noise would hide what small changes of a continuous action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
     remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
     if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):

@@ -18,8 +18,8 @@ MAX_STEPS = 500
 
 def horizon_and_kind(
     env_id: str, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()
-) -> tuple[int, str, bool]:
-    """Return the steps of an environment's longest episodes, how that is known, and whether actions are continuous.
+) -> tuple[int, str, str]:
+    """Return the steps of an environment's longest episodes, how that is known, and the kind of its actions.
 
     It is the time limit of the registered environment, or else the longest of three episodes of random actions, each of
     which is left after 500 steps.
@@ -29,10 +29,10 @@ def horizon_and_kind(
     """
     env = env_maker(env_id, kwargs, plugins=plugins)()
     try:
-        is_continuous = ActionCodec(env.action_space).kind in ("continuous", "hybrid")
+        kind = ActionCodec(env.action_space).kind
         limit = _limit(env)
         if limit is not None:
-            return limit, "its time limit", is_continuous
+            return limit, "its time limit", kind
         env.action_space.seed(integer_seed(0, "horizon"))
         longest = 0
         for episode in range(NUM_EPISODES):
@@ -42,7 +42,7 @@ def horizon_and_kind(
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 steps, is_over = steps + 1, terminated or truncated
             longest = max(longest, steps)
-        return longest, f"the longest of {NUM_EPISODES} with random actions", is_continuous
+        return longest, f"the longest of {NUM_EPISODES} with random actions", kind
     finally:
         env.close()
 

@@ -154,8 +154,8 @@ def _in_short(derived: Sequence[str]) -> list[str]:
     return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
-def _worlds(values: dict[str, Any]) -> tuple[int, str, bool]:
-    """Return the length of the environments' episodes, how it is known, and whether actions are continuous."""
+def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
+    """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
     from seqrl.envs.horizon import horizon_and_kind
 
     env = build_section(EnvSection, values.get("env", {}), "env")
@@ -164,8 +164,7 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, bool]:
     if not named:
         raise ConfigError("--env-steps needs an environment: give --env ID")
     found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
-    steps, source, _ = max(found)
-    return steps, source, any(is_continuous for *_, is_continuous in found)
+    return max(found)
 
 
 def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:

@@ -113,9 +113,9 @@ def test_only_what_remembers_knows_a_time_limit():
     assert ends == {("gru", 50): "end", ("gru", 500): "bootstrap", ("feedforward", 50): "bootstrap"}
 
 
-@pytest.mark.parametrize(("is_continuous", "dropout"), [(False, 0.3), (True, 0.0)])
-def test_continuous_actions_are_judged_without_noise_in_the_memory(is_continuous, dropout):
-    config, _ = planned(env_steps=8_000, horizon=50, is_continuous=is_continuous)
+@pytest.mark.parametrize(("kind", "dropout"), [("categorical", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
+def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
+    config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
 
 
@@ -131,19 +131,34 @@ def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, w
 
 
 @pytest.mark.parametrize(
-    ("memory", "horizon", "is_continuous", "steps_of_a_batch"),
-    [("feedforward", 1_000, True, 256), ("gru", 1_000, True, 1536), ("feedforward", 1_000, False, 1536),
-     ("feedforward", 50, True, 1500)],
+    ("memory", "horizon", "kind", "steps_of_a_batch"),
+    [("feedforward", 1_000, "continuous", 256), ("gru", 1_000, "continuous", 1536),
+     ("feedforward", 1_000, "categorical", 1536), ("feedforward", 1_000, "hybrid", 1536),
+     ("feedforward", 50, "continuous", 1500)],
 )  # fmt: skip
-def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, is_continuous, steps_of_a_batch):
+def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, kind, steps_of_a_batch):
     given = {"algo": {"sequence_encoder": {"type": memory}}}
-    config, _ = planned(given, env_steps=100_000, horizon=horizon, is_continuous=is_continuous)
+    config, _ = planned(given, env_steps=100_000, horizon=horizon, action_kind=kind)
     assert config.train.window_steps * config.train.batch_size == steps_of_a_batch
     seen = config.train.replay_ratio * steps_of_a_batch
     assert seen == pytest.approx(136, rel=0.03)
     assert config.algo.n_step < config.train.window_steps
-    short, _ = planned(given, env_steps=10_000, horizon=horizon, is_continuous=is_continuous)
-    assert short.train.replay_ratio == (1.0 if steps_of_a_batch == 256 else 0.5)
+    is_small = steps_of_a_batch == 256
+    assert config.observation.use_prev_action is config.observation.use_prev_reward is not is_small
+    assert (config.algo.distribution.model_dump().get("min_log_std") == -1.5) is is_small
+    short, _ = planned(given, env_steps=10_000, horizon=horizon, action_kind=kind)
+    assert short.train.replay_ratio == (1.0 if is_small else 0.5)
+
+
+@pytest.mark.parametrize(
+    ("algo", "given"),
+    [("actor_critic", {"entropy": {}}), ("actor_critic", {"distribution": {"type": "beta"}}), ("iql", {}), ("cql", {})],
+)
+def test_what_explores_otherwise_keeps_its_distribution(algo, given):
+    values = {"algo_name": algo, "algo": {"sequence_encoder": {"type": "feedforward"}, **given}}
+    config, derived = planned(values, env_steps=100_000, horizon=1_000, action_kind="continuous")
+    assert not [key for key in derived if key.startswith("algo.distribution")]
+    assert config.train.batch_size == 32
 
 
 def test_a_budget_that_cannot_be_planned_with_is_refused():
@@ -178,8 +193,8 @@ def test_the_replay_ratio_sets_the_gradient_steps():
 
 
 def test_the_length_of_episodes_is_the_time_limit_or_seen():
-    assert horizon_and_kind("CartPole-v1") == (500, "its time limit", False)
-    assert horizon_and_kind("Pendulum-v1") == (200, "its time limit", True)
+    assert horizon_and_kind("CartPole-v1") == (500, "its time limit", "categorical")
+    assert horizon_and_kind("Pendulum-v1") == (200, "its time limit", "continuous")
     steps, source, _ = horizon_and_kind("seqrl/TMazePassive-v0", {"corridor_length": 20})
     assert (steps, "random" in source) == (21, True)
 
