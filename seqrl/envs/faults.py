@@ -190,7 +190,10 @@ def rendered(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> Any:
     try:
         return env.render()
     except Exception as error:  # whatever the code of others raises
-        raise EnvError(f"the environment cannot be drawn: {told(error)}") from error
+        text = told(error)
+        is_headless = any(word in text.lower() for word in ("opengl", "egl", "glfw", "display"))
+        hint = "; without a display, set MUJOCO_GL=egl, or osmesa (apt install libosmesa6)" if is_headless else ""
+        raise EnvError(f"the environment cannot be drawn: {text}{hint}") from error
 
 
 def watch(env: Callable[[], Any], names: Sequence[str], limit_s: float, is_closed: threading.Event) -> None:

@@ -163,5 +163,14 @@ def test_an_environment_that_cannot_be_made_is_an_error(tmp_path, monkeypatch, e
 
 def test_an_environment_that_cannot_be_drawn_is_an_error():
     env = make_batched_env(lambda: Unusable("", "rgb_array"), 1)
-    with pytest.raises(EnvError, match=r"cannot be drawn: KeyError: 'pygame' \(raised in .*test_make\.py"):
+    with pytest.raises(EnvError, match=r"cannot be drawn: KeyError: 'pygame' \(raised in .*test_make\.py, line \d+\)$"):
         env.render()
+
+
+def test_drawing_without_a_display_tells_what_to_set(monkeypatch):
+    def without_a_display(self):
+        raise RuntimeError("an OpenGL platform library has not been loaded")
+
+    monkeypatch.setattr(Unusable, "render", without_a_display)
+    with pytest.raises(EnvError, match=r"OpenGL .*; without a display, set MUJOCO_GL=egl"):
+        make_batched_env(lambda: Unusable("", "rgb_array"), 1).render()
