@@ -201,9 +201,10 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
 def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
-    return bool(
-        budget.env_steps and budget.action_kind == "continuous" and memory == "feedforward" and not _fits(budget)
-    )
+    climbs = values["algo_name"] in ("actor_critic", "multitask")  # chunks and subgoals need longer windows
+    is_given = any(_has(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
+    is_it = budget.action_kind == "continuous" and memory == "feedforward" and climbs and not is_given
+    return bool(budget.env_steps) and is_it and not _fits(budget)
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -269,7 +270,7 @@ def _reactive(values: Mapping[str, Any]) -> list[Derived]:
     observed = "no memory and continuous actions: the observation is enough"
     out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
     explores_otherwise = _get(values, "algo.entropy", None) is not None or _has(values, "algo.distribution")
-    if values["algo_name"] in ("actor_critic", "multitask") and not explores_otherwise:
+    if not explores_otherwise:
         noise = "so that the policy does not stop trying early; null entropy"
         out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]
     return out

@@ -164,7 +164,8 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
     if not named:
         raise ConfigError("--env-steps needs an environment: give --env ID")
     found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
-    return max(found)
+    steps, source, kind = max(found)
+    return steps, source, kind if len({kind for *_, kind in found}) == 1 else "hybrid"
 
 
 def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:

@@ -150,15 +150,24 @@ def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, kin
     assert short.train.replay_ratio == (1.0 if is_small else 0.5)
 
 
-@pytest.mark.parametrize(
-    ("algo", "given"),
-    [("actor_critic", {"entropy": {}}), ("actor_critic", {"distribution": {"type": "beta"}}), ("iql", {}), ("cql", {})],
-)
-def test_what_explores_otherwise_keeps_its_distribution(algo, given):
-    values = {"algo_name": algo, "algo": {"sequence_encoder": {"type": "feedforward"}, **given}}
+@pytest.mark.parametrize("given", [{"entropy": {}}, {"distribution": {"type": "beta"}}])
+def test_what_explores_otherwise_keeps_its_distribution(given):
+    values = {"algo": {"sequence_encoder": {"type": "feedforward"}, **given}}
     config, derived = planned(values, env_steps=100_000, horizon=1_000, action_kind="continuous")
     assert not [key for key in derived if key.startswith("algo.distribution")]
     assert config.train.batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("algo", "given"),
+    [("diffusion_policy", {}), ("gl", {}), ("iql", {}), ("actor_critic", {"train": {"window_steps": 64}}),
+     ("actor_critic", {"train": {"batch_size": 64}})],
+)  # fmt: skip
+def test_other_algorithms_and_given_windows_keep_the_usual_plan(algo, given):
+    values = {"algo_name": algo, "algo": {"sequence_encoder": {"type": "feedforward"}}, **given}
+    config, _ = planned(values, env_steps=20_000, horizon=200, action_kind="continuous")
+    assert config.train.window_steps >= 32
+    assert config.train.replay_ratio < 0.5
 
 
 def test_a_budget_that_cannot_be_planned_with_is_refused():
