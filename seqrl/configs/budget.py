@@ -30,7 +30,7 @@ MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
 """Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
-"""Keeps a policy trying: unbounded, its deviation falls by a factor of ten in the first 500 gradient steps."""
+"""Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -201,10 +201,11 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
 def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
-    climbs = values["algo_name"] in ("actor_critic", "multitask")  # chunks and subgoals need longer windows
-    is_given = any(_has(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
-    is_it = budget.action_kind == "continuous" and memory == "feedforward" and climbs and not is_given
-    return bool(budget.env_steps) and is_it and not _fits(budget)
+    if budget.env_steps is None or budget.action_kind != "continuous" or memory != "feedforward" or _fits(budget):
+        return False
+    if values["algo_name"] not in ("actor_critic", "multitask"):  # chunks and subgoals need longer windows
+        return False
+    return not any(_has(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -266,12 +267,11 @@ def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> floa
 
 
 def _reactive(values: Mapping[str, Any]) -> list[Derived]:
-    """Return what a policy without a memory sees, and how it explores with continuous actions."""
+    """Return what a policy without a memory sees, and how random its continuous actions are."""
     observed = "no memory and continuous actions: the observation is enough"
     out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
-    explores_otherwise = _get(values, "algo.entropy", None) is not None or _has(values, "algo.distribution")
-    if not explores_otherwise:
-        noise = "so that the policy does not stop trying early; null entropy"
+    if _get(values, "algo.entropy", None) is None and not _has(values, "algo.distribution"):
+        noise = "bounds of the noise; learns sooner without a memory"
         out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]
     return out
 
@@ -349,10 +349,7 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
     by_heart = "so that the memory does not overfit a few episodes"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
-    if budget.action_kind not in (
-        "continuous",
-        "hybrid",
-    ):  # its noise would hide what small changes of a continuous action are worth
+    if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
     remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
     if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):
@@ -385,6 +382,8 @@ def _set(values: dict[str, Any], path: list[str], value: Any) -> bool:
     node = values
     for part in path[:-1]:
         node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            return False  # the section itself is wrong, which the config says
     if path[-1] in node:
         return False
     node[path[-1]] = value

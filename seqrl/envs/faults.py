@@ -7,6 +7,7 @@ import copy
 import logging
 import math
 import os
+import re
 import signal
 import threading
 import time
@@ -191,8 +192,12 @@ def rendered(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> Any:
         return env.render()
     except Exception as error:  # whatever the code of others raises
         text = told(error)
-        is_headless = any(word in text.lower() for word in ("opengl", "egl", "glfw", "display"))
-        hint = "; without a display, set MUJOCO_GL=egl, or osmesa (apt install libosmesa6)" if is_headless else ""
+        is_headless = re.search(r"\b(opengl|egl|glfw)\b", text, re.IGNORECASE)
+        hint = (
+            "; for MuJoCo without a display, set MUJOCO_GL=egl, or osmesa (apt install libosmesa6)"
+            if is_headless
+            else ""
+        )
         raise EnvError(f"the environment cannot be drawn: {text}{hint}") from error
 
 

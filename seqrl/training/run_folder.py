@@ -56,22 +56,16 @@ LEARNER_PID = "SEQRL_LEARNER_PID"
 
 @contextmanager
 def whole_folder() -> Iterator[None]:
-    """Say which file or folder is in the way of the other kind, and which cannot be made.
+    """Say of a folder in the place of a file, or the other way round, that it is in the way.
 
     Raises:
-        ConfigError: If there is one, or if the disk may not be written to.
+        ConfigError: If there is one.
     """
     try:
         yield
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
         place = error.filename2 or error.filename
         raise ConfigError(f"{place} is in the way ({error.strerror}): move it out of the run's folder") from error
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
-            raise
-        raise ConfigError(
-            f"experiment.output_dir: cannot write {error.filename} ({error.strerror}); choose a folder that is yours"
-        ) from error
 
 
 def default_name(config: BaseConfig, task: str | None) -> str:
@@ -92,7 +86,7 @@ class RunFolder:
 
     Raises:
         ConfigError: If the folder exists and neither was asked for, if there is nothing to resume, or if the config
-            differs from that of the run to resume in more than its length and logging.
+            differs from that of the run to resume in more than its length and logging; or if it cannot be made.
     """
 
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
@@ -105,7 +99,14 @@ class RunFolder:
             self._check_resumable(config)
         elif not self._is_bare():
             self._clear(overwrite)
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
+                raise
+            raise ConfigError(
+                f"experiment.output_dir: {self.checkpoints} cannot be made ({error.strerror}); choose another folder"
+            ) from error
         self._lock = FileLock(path / _LOCK)
         self._bring_back_last()
         for folder in (path, self.checkpoints, path / "published", path / "videos"):

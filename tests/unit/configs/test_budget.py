@@ -190,6 +190,17 @@ def test_the_longest_of_several_tasks_counts_with_its_own_arguments():
     assert train.resolve_config(args)[0].train.window_steps == 61
 
 
+def test_tasks_with_other_kinds_of_actions_are_planned_for_both():
+    tasks = [{"id": "Pendulum-v1"}, {"id": "MountainCar-v0"}]  # 200 steps
+    args = train.parser().parse_args(
+        ["--algo", "actor_critic", "--memory", "feedforward", "--env-steps", "20k", "--set", "env.common_space=on",
+         "--set", "env.tasks=" + json.dumps(tasks)]
+    )  # fmt: skip
+    config, _ = train.resolve_config(args)
+    assert config.algo.memory_dropout == 0.0
+    assert config.train.window_steps == 32
+
+
 def test_the_replay_ratio_sets_the_gradient_steps():
     collect = {"steps_per_epoch": 100, "num_envs": 3}
     config = config_factory("actor_critic", {"train": {"replay_ratio": 0.1}, "collect": collect})

@@ -172,5 +172,5 @@ def test_drawing_without_a_display_tells_what_to_set(monkeypatch):
         raise RuntimeError("an OpenGL platform library has not been loaded")
 
     monkeypatch.setattr(Unusable, "render", without_a_display)
-    with pytest.raises(EnvError, match=r"OpenGL .*; without a display, set MUJOCO_GL=egl"):
+    with pytest.raises(EnvError, match=r"OpenGL .*; for MuJoCo without a display, set MUJOCO_GL=egl"):
         make_batched_env(lambda: Unusable("", "rgb_array"), 1).render()
