@@ -67,7 +67,8 @@ class ActorCritic(SoftAgent[AgentSectionT]):
         policy = self._acting_policy(hidden, inputs)
         assert isinstance(policy, Categorical)
         share = self.critic.share(hidden[:, -1:])
-        each_KBLHA = torch.eye(self.codec.dim, device=self.device)[:, None, None, None].expand(-1, share.shape[0], 1, 1, -1)
+        each_KA = torch.eye(self.codec.dim, device=self.device)
+        each_KBLHA = each_KA[:, None, None, None].expand(-1, share.shape[0], 1, 1, -1)
         q_KBGC = self.values_of(self.critic(share, each_KBLHA))[:, :, 0]
         unit = self.popart.std[-1] if self.algo_config.use_popart else 1.0
         q_BA = q_KBGC[:, :, -1].mean(-1).t() / (boltzmann.temperature * unit)

@@ -30,7 +30,8 @@ class MLSTMMixer(Mixer):
     :math:`C_t = f_t C_{t-1} + i_t k_t^\top v_t`, :math:`n_t = f_t n_{t-1} + i_t k_t`,
     :math:`y_t = q_t C_t / \max(|q_t n_t|, 1)`, per head, with :math:`i_t = \exp(w_i x_t + b_i)` and
     :math:`f_t = \sigma(w_f x_t + b_f)`. ``n`` is kept as one more column of ``C``. The paper starts the forget gates at
-    3 to 6; here they keep a value for one step to the window.
+    3 to 6; here they keep a value for four steps to four windows: what is read is an average, in which an old input
+    hardly counts once it has decayed.
     """
 
     def __init__(
@@ -48,9 +49,8 @@ class MLSTMMixer(Mixer):
         self.skip = nn.Parameter(torch.ones(d_inner))
         self.output = nn.Linear(d_inner, d_model, bias=False)
         with torch.no_grad():
-            kept = (head_time_scales(num_heads, window_steps) - 1).clamp(min=0.1)
             self.gates.bias[:num_heads].normal_(std=0.1)
-            self.gates.bias[num_heads:] = kept.log()
+            self.gates.bias[num_heads:] = (4 * head_time_scales(num_heads, window_steps) - 1).log()
         self._attend = torch.compiler.disable(exponential_attention)
 
     def forward(self, x: Float[Tensor, "B L D"], state: State | None) -> tuple[Float[Tensor, "B L D"], State | None]:

@@ -58,10 +58,10 @@ def test_steps_equal_the_pass():
     check_steps(build())
 
 
-def test_heads_forget_in_one_step_to_the_window():
+def test_heads_forget_in_four_steps_to_four_windows():
     mixer = MLSTM(4, 100, d_model=64, num_layers=1).layers[0].mixer
     kept = torch.sigmoid(mixer.gates.bias[4:])
-    torch.testing.assert_close(1 / (1 - kept), torch.tensor([100.0, 50.0, 10.0, 1.1]), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(1 / (1 - kept), torch.tensor([400.0, 200.0, 40.0, 4.0]), rtol=1e-4, atol=0.0)
 
 
 def test_an_input_a_window_ago_moves_the_output_at_first():
