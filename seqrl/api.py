@@ -188,8 +188,6 @@ def train(
         given["config" if str(config).endswith(".json") else "algo"] = config
     says = partial(print, file=sys.stderr) if verbose else (lambda _: None)
     resolved, notes = resolve_config(_parsed(parser(), _words(given, plugins, overrides)), values, says=says)
-    if resume and overwrite:
-        raise ConfigError("resume and overwrite: take one; the first goes on with a run, the second deletes it")
     run = Experiment(resolved, callbacks=callbacks, resume=resume, overwrite=overwrite, verbose=verbose)
     for note in notes:
         run.run_log.write(note)

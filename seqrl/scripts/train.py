@@ -221,8 +221,6 @@ def resolve_config(
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
     values, gone = _values(args) if values is None else (values, [])
-    if args.resume and args.overwrite:
-        raise ConfigError("--resume goes on with a run, --overwrite replaces it; give one of the two")
     listed = values.get("plugins", [])
     if not isinstance(listed, list):
         raise ConfigError(f"plugins: must be a list of files or modules, got {listed!r}")

@@ -110,7 +110,7 @@ def test_mistakes_are_errors_and_end_nothing(run):
         seqrl.train({}, env=Lamp)
     with pytest.raises(ConfigError, match=r"env is <.*: give a gymnasium id, or a class or function"):
         seqrl.train("actor_critic", env=Lamp(), env_steps=5000)
-    with pytest.raises(ConfigError, match="resume and overwrite: take one"):
+    with pytest.raises(ConfigError, match="give one of the two"):
         seqrl.train("bc.json", resume=True, overwrite=True)
     for wrong in ({"episodes": 0}, {"num_envs": 0}, {"seed": -1}):
         with pytest.raises(ConfigError, match="at least 1, 1 and 0 are needed"):
