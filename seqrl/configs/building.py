@@ -14,19 +14,20 @@ from seqrl.configs.section import Component, Section
 from seqrl.core.errors import ConfigError, did_you_mean
 
 
-def build_section(cls: type[Section], values: Any, source: str) -> Any:
+def build_section(cls: type[Section], values: Any, source: str, path: str = "") -> Any:
     """Return ``cls`` built from JSON ``values``.
 
     Args:
-        cls: Section class of the whole document.
+        cls: Section class.
         values: Parsed JSON; what is absent takes the default.
         source: Where the values come from, for the message.
+        path: Of the section in its document, if that is not the whole.
 
     Raises:
         ConfigError: That lists every unknown key, wrong type and value out of range with its dotted path.
     """
     problems = _Problems()
-    built = _build(cls, values, "", problems)
+    built = _build(cls, values, path, problems)
     if problems.num:
         raise ConfigError(f"{source}: {problems}")
     return built

@@ -109,18 +109,25 @@ def _tiny(values: dict[str, Any]) -> list[str]:
     caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 10}
     overrides = list(DEBUG)
     for key, most in caps.items():
-        given: Any = values
-        for name in key.split("."):
-            given = given.get(name) if isinstance(given, dict) else None
+        given = _given(values, key)
         overrides.append(f"{key}={min(given, most) if isinstance(given, int) else most}")
     return overrides
 
 
+def _given(values: dict[str, Any], key: str) -> Any:
+    """Return what a run file gives for a dotted key, None if nothing."""
+    found: Any = values
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
 def _few_episodes(values: dict[str, Any]) -> list[str]:
     """Return overrides by which no scripted expert plays more than 5 episodes."""
-    sources = (values.get("train") or {}).get("data") or []
-    scripted = [i for i, source in enumerate(sources) if isinstance(source, dict) and source.get("scripted")]
-    return [f"train.data.{i}.episodes={min(int(sources[i].get('episodes', 5)), 5)}" for i in scripted]
+    sources = _given(values, "train.data")
+    sources = sources if isinstance(sources, list) else []
+    counts = {i: x.get("episodes", 5) for i, x in enumerate(sources) if isinstance(x, dict) and x.get("scripted")}
+    return [f"train.data.{i}.episodes={min(count, 5)}" for i, count in counts.items() if isinstance(count, int)]
 
 
 def _named(args: argparse.Namespace) -> list[str]:
@@ -137,7 +144,7 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         return values, []
     if args.env_steps and args.gradient_steps:
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
-    if args.gradient_steps and not (values.get("train") or {}).get("data"):
+    if args.gradient_steps and not _given(values, "train.data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
     if args.env_steps:
         budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
@@ -158,7 +165,7 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
     """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
     from seqrl.envs.horizon import horizon_and_kind
 
-    env = build_section(EnvSection, values.get("env", {}), "env")
+    env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
     tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
     named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
     if not named:
@@ -172,7 +179,7 @@ def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:
     """Return the length of the data's longest episodes, and how it is known."""
     from seqrl.data.ingest import open_store
 
-    train = build_section(TrainSection, values["train"], "train")
+    train = build_section(TrainSection, values["train"], "the run file", "train")
     files = [s for s in train.data if s.path is not None]
     stores = [open_store(str(s.path), s.reader_options(), format=s.format) for s in files]
     lengths = [int(store.length.max()) for store in stores if len(store)]
@@ -229,7 +236,7 @@ def resolve_config(
     if plugins:
         values["plugins"] = plugins
     overrides = [*(_tiny(values) if args.debug else ()), *args.set]
-    if args.debug and (args.env_steps or (values.get("collect") or {}).get("steps_per_epoch")):
+    if args.debug and (args.env_steps or _given(values, "collect.steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
     if args.debug and not args.dataset:
         overrides = [*_few_episodes(values), *overrides]

@@ -312,3 +312,25 @@ def test_unknown_command(capsys):
     code, _, err = run(main, ["trian"], capsys)
     assert code == 2
     assert "did you mean 'train'?" in err
+
+
+@pytest.mark.parametrize(
+    ("section", "option", "message"),
+    [
+        (
+            {"train": {"data": [{"scripted": "seqrl/TMazePassive-v0", "episodes": "x"}]}},
+            "--debug",
+            "train.data.0.episodes",
+        ),
+        ({"train": {"data": 3}}, "--debug", "train.data "),
+        ({"train": 3}, "--gradient-steps=5", "--gradient-steps is for fixed data"),
+        ({"train": {"data": [3]}}, "--gradient-steps=5", "train.data.0 "),
+        ({"collect": 3}, "--debug", "collect is a value, 3"),
+        ({"env": 3}, "--env-steps=5", "env "),
+    ],
+)
+def test_a_value_where_options_expect_a_section_is_named(section, option, message, folder, capsys):
+    Path("wrong.json").write_text(json.dumps({"algo_name": "bc", **section}))
+    code, _, err = run(train.main, ["--config", "wrong.json", option], capsys)
+    assert code == 2
+    assert message in err
