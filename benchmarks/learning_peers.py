@@ -23,12 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from learn import DEFAULT_ROWS, results
 from record import RESULTS, provenance, table, write_table
 
 from seqrl.core.files import write_json
+from seqrl.envs.make import make_env
 
 ROOT = Path(__file__).parents[1]
 FOLDER = RESULTS / "learning_peers"
@@ -62,6 +62,7 @@ ROWS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "repeat_previous": ("popgym-RepeatPreviousEasy-v0", "RecurrentPPO", 8, RECURRENT_PPO),
     "position_cartpole": ("popgym-PositionOnlyCartPoleEasy-v0", "RecurrentPPO", 8, RECURRENT_PPO),
     "half_cheetah": ("HalfCheetah-v5", "SAC", 1, {"learning_starts": 10_000}),
+    "reach": ("Meta-World/reach-v3", "SAC", 1, {"learning_starts": 10_000}),
 }
 """Row of benchmarks/learn.py --defaults -> environment, algorithm, environments at once, settings."""
 
@@ -73,26 +74,28 @@ def build(row: str, seed: int) -> Any:
     from stable_baselines3.common.env_util import make_vec_env
 
     env_id, name, num_envs, settings = ROWS[row]
-    if env_id.startswith("popgym"):
-        import popgym  # noqa: F401  (registers them)
     kind = getattr(stable_baselines3, name, None) or getattr(sb3_contrib, name)
     policy = "MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy"
-    return kind(policy, make_vec_env(env_id, num_envs, seed=seed), seed=seed, device="cpu", **settings)
+    made = make_vec_env(lambda: make_env(env_id), num_envs, seed=seed)
+    return kind(policy, made, seed=seed, device="cpu", **settings)
 
 
-def mean_return(env_id: str, learner: Any) -> float:
-    """Return the mean over greedy episodes."""
-    env, totals = gym.make(env_id), []
+def played(env_id: str, learner: Any) -> dict[str, float]:
+    """Return the mean return of greedy episodes, and the share that succeeds where the environment tells."""
+    env, totals, successes = make_env(env_id), list[float](), list[bool]()
     for episode in range(EPISODES):
         obs, _ = env.reset(seed=50_000 + episode)
         state, begins, total, is_over = None, True, 0.0, False
+        has_succeeded, tells = False, False
         while not is_over:
             action, state = learner.predict(obs, state=state, episode_start=np.array([begins]), deterministic=True)
-            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, reward, terminated, truncated, info = env.step(action)
+            has_succeeded, tells = has_succeeded or bool(info.get("success")), tells or "success" in info
             begins, is_over = False, terminated or truncated
             total += float(reward)
         totals.append(total)
-    return float(np.mean(totals))
+        successes += [has_succeeded] * tells
+    return {"return": float(np.mean(totals)), **({"success": float(np.mean(successes))} if successes else {})}
 
 
 def measure(row: str, seed: int, num_steps: int) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def measure(row: str, seed: int, num_steps: int) -> dict[str, Any]:
     begun = time.process_time()
     learner.learn(num_steps)
     cpu_s = time.process_time() - begun
-    return {"return": mean_return(ROWS[row][0], learner), "env_steps": learner.num_timesteps, "cpu_s": round(cpu_s, 1)}
+    return {**played(ROWS[row][0], learner), "env_steps": learner.num_timesteps, "cpu_s": round(cpu_s, 1)}
 
 
 def result_file(row: str, kind: str, seed: int) -> Path:
@@ -148,9 +151,10 @@ def rows_of_table() -> list[dict[str, str]]:
         line["seqrl"] = told([one["result"] for one in own])
         line["CPU s"] = f"{np.mean([one['cpu_s'] for one in own if 'cpu_s' in one]):.0f}"
         line["instead"] = name
-        line["equal steps"] = told([one["return"] for one in kinds["steps"]])
+        line["equal steps"] = told([one.get("success", one["return"]) for one in kinds["steps"]])
         line["its CPU s"] = f"{np.mean([one['cpu_s'] for one in kinds['steps']]):.0f}"
-        line["equal CPU seconds"] = told([one["return"] for one in kinds["seconds"]]) if kinds["seconds"] else "not run"
+        of_seconds = [one.get("success", one["return"]) for one in kinds["seconds"]]
+        line["equal CPU seconds"] = told(of_seconds) if of_seconds else "not run"
         steps = [one["env_steps"] / 1000 for one in kinds["seconds"]]
         line["its steps"] = f"{np.mean(steps):.0f}k" if steps else ""
         lines.append(line)
