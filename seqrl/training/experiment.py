@@ -98,7 +98,7 @@ class Experiment:
         self.checkpoints: Checkpoints = LATER
         self.epochs: Epochs = LATER
         self.evaluator: Evaluator | None = None
-        self.callbacks, self.ending, self.run_log = Callbacks(callbacks, self), Ending(), RunLog()
+        self.callbacks, self.ending, self.run_log = Callbacks(callbacks, self), Ending(), RunLog(self.progress.warnings)
         self.loggers: list[MetricsLogger] = []
         self._makers = GivenMakers.checked(make_train_env, make_val_env)
         self._dataset = (dataset, None) if isinstance(dataset, TrainingDataset) else dataset

@@ -27,6 +27,7 @@ class Progress:
         is_evaluated: Whether the last of the epochs that are done has been evaluated (if it is time) and saved.
         metrics: The last evaluation and validation.
         metrics_epoch: Epochs that were done then; -1 before the first.
+        warnings: What the run warned of, in all its parts.
     """
 
     epoch: int = 0
@@ -41,6 +42,7 @@ class Progress:
     is_evaluated: bool = True
     metrics: dict[str, float] = field(default_factory=dict)
     metrics_epoch: int = -1
+    warnings: list[str] = field(default_factory=list)
     _began: float = field(default_factory=time.perf_counter)
     _epochs_before: int = 0
 
@@ -116,6 +118,7 @@ class Progress:
             "num_faults": self.num_faults,
             "num_dropped": self.num_dropped,
             "reported": self.reported,
+            "warnings": list(dict.fromkeys(self.warnings)),
         }
 
     def load_state(self, values: Mapping[str, Any]) -> None:
@@ -131,6 +134,7 @@ class Progress:
         self.num_episodes, self.num_faults = values["num_episodes"], values["num_faults"]
         self.num_dropped = values.get("num_dropped", 0)
         self.reported = dict(values["reported"])
+        self.warnings[:0] = values.get("warnings", [])
 
 
 @dataclass(frozen=True)

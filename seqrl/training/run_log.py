@@ -26,13 +26,13 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 class RunLog(logging.Handler):
     """Appends seqrl's messages, and Python's warnings, to a file; those before :meth:`open` are kept until then.
 
-    Attributes:
-        warnings: Those of the run itself, in their order.
+    Args:
+        warnings: Gets those of the run itself, in their order, and may hold earlier ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, warnings: list[str] | None = None) -> None:
         super().__init__()
-        self.warnings: list[str] = []
+        self.warnings = [] if warnings is None else warnings
         self._early: list[str] = []
         self._file: TextIO | None = None
         self._show: Any = None

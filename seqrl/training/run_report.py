@@ -34,7 +34,7 @@ def write_run_report(config: BaseConfig, parts: Parts, progress: Progress, run_l
         facts=_facts(parts, progress),
         animation=None if animation is None else animation.read_bytes(),
         animation_caption=caption,
-        warnings=run_log.warnings,
+        warnings=list(dict.fromkeys(progress.warnings)),
     )
     file = folder.path / "report.html"
     write_report(file, report)

@@ -92,8 +92,12 @@ def test_a_run_writes_what_it_says(tmp_path, capsys, monkeypatch):
     assert end.count("  something odd") == 1
     assert err.rstrip().endswith("something\x1b[0m odd")
     num_lines = len(said)
-    assert train.main([*arguments, "--resume", "--set", "train.num_epochs=3"]) == 0
+    monkeypatch.setattr(seqrl.Experiment, "log", lambda self, *given: (self.warn("later"), log(self, *given)))
+    longer = ["--set", "train.num_epochs=3", "--set", "experiment.report.enabled=true"]
+    assert train.main([*arguments, "--resume", *longer]) == 0
     assert lines(tmp_path / "runs/r/log.txt")[:num_lines] == said
+    page = (tmp_path / "runs/r/report.html").read_text()
+    assert page.count("<li>something\x1b[0m odd</li>") == page.count("<li>later</li>") == 1
 
 
 def test_errors_are_written_and_nothing_goes_on_listening(tmp_path):
