@@ -269,6 +269,9 @@ DEFAULT_ROWS = {
         "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
         "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=2400),
+        "memory_s11": default(
+            "MiniGrid-MemoryS11", "MiniGrid-MemoryS11-v0", 60_000, None, metric=SUCCESS, limit_s=2400
+        ),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
             memory="feedforward", metric=SUCCESS, needs_memory=False, limit_s=2400,

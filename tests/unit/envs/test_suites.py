@@ -211,3 +211,14 @@ def test_pusht_shows_the_state_beside_images_if_asked():
     alone, _ = make_env("gym_pusht/PushT-v0").reset(seed=0)
     np.testing.assert_array_equal(obs["state"], alone)
     np.testing.assert_array_equal(make_expert("gym_pusht/PushT-v0")(obs), make_expert("gym_pusht/PushT-v0")(alone))
+
+
+@needs_minigrid
+@pytest.mark.parametrize(("size", "num_in_view"), [(7, 3), (9, 3), (11, 2)])
+def test_small_memory_rooms_need_no_memory(size, num_in_view):
+    """Looking back from the junction, the hint and both objects are in view at once, except in larger rooms."""
+    env = make_env(f"MiniGrid-MemoryS{size}-v0").unwrapped
+    env.reset(seed=0)
+    env.agent_pos, env.agent_dir = (env.success_pos[0], size // 2), 2
+    keys_and_balls = np.isin(env.gen_obs()["image"][..., 0], (5, 6))
+    assert keys_and_balls.sum() == num_in_view
