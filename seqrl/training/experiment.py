@@ -91,7 +91,7 @@ class Experiment:
         overwrite: bool = False,
         verbose: bool = True,
     ) -> None:
-        setup.check_role(config, role, type(self), given=make_train_env is not None)
+        setup.check_call(config, role, type(self), given=make_train_env is not None, resume=resume, overwrite=overwrite)
         self.config = config
         self.parts = setup.first_parts(config, role, is_verbose=verbose)
         self.progress = Progress()

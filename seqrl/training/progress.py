@@ -27,7 +27,7 @@ class Progress:
         is_evaluated: Whether the last of the epochs that are done has been evaluated (if it is time) and saved.
         metrics: The last evaluation and validation.
         metrics_epoch: Epochs that were done then; -1 before the first.
-        warnings: What the run warned of, in all its parts.
+        warnings: What the run warned of, in earlier parts as far as their checkpoints kept it.
     """
 
     epoch: int = 0
@@ -122,7 +122,7 @@ class Progress:
         }
 
     def load_state(self, values: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` gave.
+        """Restore what :meth:`state` gave; its warnings come before those of this part.
 
         Raises:
             KeyError: If something is missing that checkpoints have had from the first.

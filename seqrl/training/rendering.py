@@ -100,9 +100,7 @@ def record_evaluation(
                 max_s=max_s,
             )
     except Exception as error:
-        text = f"no video: {type(error).__name__}: {error}"
-        if text not in run_log.warnings:
-            run_log.warn(text)
+        run_log.warn_once(f"no video: {type(error).__name__}: {error}")
         return None
 
 

@@ -85,14 +85,11 @@ class RunFolder:
         overwrite: Delete what is there.
 
     Raises:
-        ConfigError: If the folder exists and neither was asked for, or both were, if there is nothing to resume, or if
-            the config differs from that of the run to resume in more than its length and logging; or if it cannot be
-            made.
+        ConfigError: If the folder exists and neither was asked for, if there is nothing to resume, or if the config
+            differs from that of the run to resume in more than its length and logging; or if it cannot be made.
     """
 
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
-        if resume and overwrite:
-            raise ConfigError("resume goes on with a run, overwrite deletes it; give one of the two")
         self._set_paths(path)
         if is_running(path):
             raise ConfigError(f"another process is running {path}; stop it first, or choose another name (--name)")

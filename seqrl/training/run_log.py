@@ -33,6 +33,7 @@ class RunLog(logging.Handler):
     def __init__(self, warnings: list[str] | None = None) -> None:
         super().__init__()
         self.warnings = [] if warnings is None else warnings
+        self._warned: set[str] = set()
         self._early: list[str] = []
         self._file: TextIO | None = None
         self._show: Any = None
@@ -67,7 +68,13 @@ class RunLog(logging.Handler):
     def warn(self, text: str) -> None:
         """Log a warning, and keep it for the report and the end of the run."""
         self.warnings.append(text)
+        self._warned.add(text)
         logger.warning("%s", text)
+
+    def warn_once(self, text: str) -> None:
+        """Log a warning that may recur, unless this process has logged it."""
+        if text not in self._warned:
+            self.warn(text)
 
     def repeat_warnings(self) -> None:
         """Show the run's warnings once more, which may have scrolled out of sight."""

@@ -34,6 +34,7 @@ class _Values(_Strict):
     num_episodes: NonNegativeInt = 0
     num_faults: NonNegativeInt = 0
     num_dropped: NonNegativeInt = 0
+    warnings: list[str] = []
     reported: _Reported = _Reported()
     step_in_epoch: NonNegativeInt = 0
     is_evaluated: bool = True

@@ -53,18 +53,30 @@ MAX_NAME_BYTES = 240
 """Of a run; systems take 255, and what is written beside it first has 14 more."""
 
 
-def check_role(config: BaseConfig, role: Role, experiment: type | None = None, *, given: bool = False) -> None:
-    """Refuse a role that is none, or that the run does not have, and actors that could not do what is asked for.
+def check_call(
+    config: BaseConfig,
+    role: Role,
+    experiment: type | None = None,
+    *,
+    given: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Refuse a role that is none, or that the run does not have, and what could not be done.
 
     Args:
         config: The run file.
         role: Of this process.
         experiment: Class of the experiment, which a user may have derived.
         given: Whether environments to train in were given as callables.
+        resume: Whether to go on with a run.
+        overwrite: Whether to delete it.
 
     Raises:
         ConfigError: If so.
     """
+    if resume and overwrite:
+        raise ConfigError("resume goes on with a run, overwrite deletes it; give one of the two")
     if role not in ("both", "learn", "collect"):
         raise ConfigError(f"role must be 'both', 'learn' or 'collect', got {role!r}")
     if role != "both" and not config.collect.steps_per_epoch:

@@ -137,7 +137,6 @@ def test_existing_files_are_kept(folder, capsys):
     [
         ["--set", "experiment.output_dir=file"],
         ["--set", "experiment.output_dir=file/below"],
-        ["--resume", "--overwrite"],
         ["--set", "experiment.name=../escape"],
         ["--set", "plugins=x.py"],
         ["--set", "train=3"],

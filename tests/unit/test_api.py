@@ -9,6 +9,7 @@ import pytest
 
 import seqrl
 import seqrl.envs
+from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
 
 TINY = {
@@ -112,6 +113,9 @@ def test_mistakes_are_errors_and_end_nothing(run):
         seqrl.train("actor_critic", env=Lamp(), env_steps=5000)
     with pytest.raises(ConfigError, match="give one of the two"):
         seqrl.train("bc.json", resume=True, overwrite=True)
+    collecting = config_factory("actor_critic", {"collect": {"steps_per_epoch": 5}, "env": {"id": "CartPole-v1"}})
+    with pytest.raises(ConfigError, match="give one of the two"):
+        seqrl.Experiment(collecting, role="collect", resume=True, overwrite=True)
     for wrong in ({"episodes": 0}, {"num_envs": 0}, {"seed": -1}):
         with pytest.raises(ConfigError, match="at least 1, 1 and 0 are needed"):
             seqrl.evaluate(run, **wrong)

@@ -53,6 +53,16 @@ def test_the_file_is_appended_to(tmp_path):
     assert lines(tmp_path / "log.txt") == ["warning: part 1", "warning: part 2"]
 
 
+def test_a_warning_that_may_recur_is_said_once_in_each_part_of_a_run(tmp_path):
+    log = RunLog(["no video"])  # of an earlier part
+    log.begin()
+    log.open(tmp_path / "log.txt")
+    log.warn_once("no video")
+    log.warn_once("no video")
+    log.close()
+    assert lines(tmp_path / "log.txt") == ["warning: no video"]
+
+
 def test_warnings_of_python_are_shown_and_written(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(warnings, "showwarning", before := lambda message, *_: shown.append(str(message)))

@@ -22,6 +22,7 @@ GOOD = {"epoch": 3, "best": {"success": 0.5}, "explorations": [None], "replay": 
         ({"reported": {"slots": 5}}, "reported.slots"),
         ({"reported": {"slots": {"0000": {"a": -1}}}}, "reported.slots.0000.a"),
         ({"generators": "x"}, "generators"),
+        ({"warnings": ["odd", 3]}, "warnings.1"),
         ({"data": None}, "data"),
     ],
 )
