@@ -51,6 +51,8 @@ MEMORIES: dict[str, dict[str, Any]] = {
     "feedforward": {"d_model": 0, "d_ff": 0},
 }
 """Memory -> its settings; 0 stands for the width, or twice the width for d_ff."""
+MARKERS = "os^DvP<>Xhd"
+COLORS = (*(f"C{i}" for i in range(10)), "black")
 TASKS: dict[str, tuple[str, ...]] = {
     "RepeatPreviousEasy": ("--env", "popgym-RepeatPreviousEasy-v0", "--env-steps", "8000"),
     "Copying": ("--env", "seqrl/Copying-v0", "--env-steps", "20000"),
@@ -248,25 +250,24 @@ def draw() -> None:
 
     if not (tasks := tasks_run()):
         return
-    size = (0.8 + 3.6 * len(tasks), 3.4)
+    size = (2.2 + 3.6 * len(tasks), 3.4)
     figure, panels = pyplot.subplots(1, len(tasks), figsize=size, constrained_layout=True, squeeze=False)
     for panel, task in zip(panels[0], tasks, strict=True):
         panel.axhline(CHANCE[task], color="0.6", linestyle="--", linewidth=1)
-        for memory in MEMORIES:
+        for memory, marker, color in zip(MEMORIES, MARKERS, COLORS, strict=True):
             found = results(memory, task)
             if not found:
                 continue
             values, cost = [r["score"] for r in found], statistics.fmean(r["cpu_s"] for r in found)
             panel.plot([cost] * len(values), values, "o", color="0.75", markersize=3)
-            (point,) = panel.plot(cost, statistics.fmean(values), "o", markersize=6)
-            at = (cost, statistics.fmean(values))
-            panel.annotate(memory, at, (4, 3), textcoords="offset points", fontsize=7, color=point.get_color())
+            panel.plot(cost, statistics.fmean(values), marker, markersize=6, color=color, label=memory)
         panel.set_title(task, fontsize=10)
         panel.set_xlabel("seconds of a core, the whole run", fontsize=8)
         panel.tick_params(labelsize=8)
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("score, mean over seeds", fontsize=8)
+    panels[0][-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7, frameon=False)
     figure.savefig(PICTURE, dpi=120)
 
 
