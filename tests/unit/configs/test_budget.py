@@ -247,7 +247,7 @@ def test_the_command_line_plans_and_tells(capsys):
         (["--env-steps", "300", "--env", "CartPole-v1", "--set", "collect.num_envs=16"], "are too few for 40 epochs"),
         (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "collect.steps_per_epoch=500"], "epochs of 500 steps"),
         (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "train.num_epochs=0"], "at least one epoch"),
-        (["--env-steps", "5k", "--set", "env=nonsense"], "env: 1 problem\n  (top)  must be an object"),
+        (["--env-steps", "5k", "--set", "env=nonsense"], "the run file: 1 problem\n  env  must be an object"),
     ],
 )
 def test_the_command_line_says_what_is_missing(words, message, capsys):
