@@ -62,7 +62,7 @@ def check_call(
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Refuse a role that is none, or that the run does not have, and what could not be done.
+    """Refuse a role that is none, or that the run does not have, and what contradicts itself or could not be done.
 
     Args:
         config: The run file.
