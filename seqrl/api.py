@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ import numpy as np
 
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.envs.makers import id_of_maker
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ class Run:
         Raises:
             ConfigError: If there is none.
         """
-        from seqrl.core.errors import did_you_mean
-
         metrics = self.metrics
         if name not in metrics:
             raise ConfigError(f"{self.path} has no metric {name!r}{did_you_mean(name, metrics)}")
@@ -129,6 +128,12 @@ class Run:
 
         inner = self.path / "checkpoints" / checkpoint
         path = inner if inner.exists() else self.path / checkpoint
+        if not path.exists():
+            names = sorted(p.name for p in (self.path / "checkpoints").glob("*"))
+            raise ConfigError(
+                f"{self.path} has no checkpoint {checkpoint!r}{did_you_mean(checkpoint, names)}; it has: "
+                f"{', '.join(names) or 'none'}"
+            )
         return policy_from_checkpoint(path, device=device)[0]
 
     def evaluate(self, episodes: int = 100, **options: Any) -> dict[str, float]:
@@ -140,13 +145,14 @@ def train(
     config: str | Path | Mapping[str, Any] | BaseConfig,
     *,
     env: Environment | Mapping[str, Any] | None = None,
-    dataset: str | Path | None = None,
+    dataset: str | Path | Mapping[str, Any] | None = None,
     memory: str | None = None,
     env_steps: int | None = None,
     gradient_steps: int | None = None,
+    seed: int | None = None,
     name: str | None = None,
     plugins: Iterable[str] = (),
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     resume: bool = False,
     overwrite: bool = False,
     verbose: bool = True,
@@ -158,13 +164,15 @@ def train(
         config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
             the values of a run file.
         env: Where to act: a gymnasium id, what makes the environment, such as its class, or the section ``env``.
-        dataset: Data file or store, in place of those of the run file.
+        dataset: Data file or store, in place of those of the run file, or an entry of ``train.data``, such as
+            ``{"path": "own.npz", "columns": {"obs/obs": "states", ...}}``.
         memory: ``algo.sequence_encoder.type``.
         env_steps: Work out everything that depends on a budget of environment steps.
         gradient_steps: The same for fixed data, by a budget of gradient steps.
+        seed: ``train.seed``, which is 0 unless the run file sets another.
         name: Of the run's folder.
         plugins: Files or modules to import first.
-        callbacks: Called at certain moments.
+        callbacks: Called at certain moments; one, or several.
         resume: Go on with the run that is in the folder.
         overwrite: Replace it.
         verbose: Print the summary, a line for each evaluation, and a bar.
@@ -176,10 +184,9 @@ def train(
     from seqrl.scripts.train import parser, resolve_config
     from seqrl.training.experiment import Experiment
 
-    if isinstance(env, Mapping):
-        overrides, env = {**overrides, "env": env}, None
-    env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
-    given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "name": name}
+    overrides = _sections(overrides, env, dataset)
+    env_id = env if env is None or isinstance(env, str | Mapping) else id_of_maker(env)
+    given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "seed": seed, "name": name}
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
     values = None
     if isinstance(config, BaseConfig | Mapping):
@@ -195,9 +202,24 @@ def train(
     return Run(run.learn().path)
 
 
+def _sections(overrides: Mapping[str, Any], env: Any, dataset: Any) -> dict[str, Any]:
+    """Return what changes the run file, with what is given as a section of it or an entry in it.
+
+    Raises:
+        ConfigError: If a name is none of its sections.
+    """
+    for name in overrides:
+        if name.partition(".")[0] not in BaseConfig.model_fields:
+            legal = [*inspect.signature(train).parameters, *BaseConfig.model_fields]
+            near = did_you_mean(name, legal)
+            raise ConfigError(f"{name!r} is neither an argument of seqrl.train nor a section of the run file{near}")
+    world = {"env": env} if isinstance(env, Mapping) else {}
+    return {**overrides, **world, **({"train.data": [dataset]} if isinstance(dataset, Mapping) else {})}
+
+
 def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
     """Return what one would type behind ``seqrl train``."""
-    words = [f"--{option}={value}" for option, value in given.items() if value is not None]
+    words = [f"--{option}={value}" for option, value in given.items() if not isinstance(value, Mapping | None)]
     words += [f"--plugin={plugin}" for plugin in _listed(plugins)]
     return words + [f"--set={key}={_as_json(value)}" for key, value in _flat(overrides)]
 

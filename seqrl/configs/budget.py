@@ -141,7 +141,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("train.batch_size", batch, of_batch),
         Derived("train.sample_by", "transition", "every step counts equally"),
         Derived("train.window_padding", "both", "so do the first and the last of an episode"),
-        Derived("train.num_epochs", EPOCHS, "fixed"),
+        Derived("train.num_epochs", _epochs(values, budget), f"about {EPOCHS}, so that the budget is spent"),
         Derived("experiment.evaluation.every_n_epochs", *_every(values, budget)),
         Derived("experiment.evaluation.episodes", *_episodes(values, budget)),
         Derived("observation.timestep_encoder.d_hidden", 128, small),
@@ -157,11 +157,10 @@ def _every(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     """Return the epochs between evaluations: ten of them, or fewer where even the shortest cost more than learning."""
     fitting = _steps_of_evaluations(budget) // (MIN_EPISODES * (budget.horizon or 1))
     if fitting >= EVALUATIONS:
-        return max(1, _epochs(values) // EVALUATIONS), "about ten evaluations"
+        return max(1, _epochs(values, budget) // EVALUATIONS), "about ten evaluations"
     number = max(2, fitting)
-    return max(
-        1, _epochs(values) // number
-    ), f"{number} evaluations, as episodes of up to {budget.horizon} steps are long"
+    why = f"{number} evaluations, as episodes of up to {budget.horizon} steps are long"
+    return max(1, _epochs(values, budget) // number), why
 
 
 def _steps_of_evaluations(budget: Budget) -> int:
@@ -210,14 +209,14 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    num_tasks = len(_get(values, "env.tasks", None) or ())
-    num_envs = _get(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, total // 1000)))
-    epochs = _epochs(values)
+    epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
     per_epoch = _get(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if not 0 < epochs * num_envs * per_epoch <= total:
+        places = f"{num_envs} environment{'s' * (num_envs > 1)}"
         raise ConfigError(
-            f"{total} environment steps are too few for {epochs} epochs of {per_epoch or 'some'} steps in {num_envs} "
-            "environments; take more steps, or set train.num_epochs, collect.num_envs or collect.steps_per_epoch"
+            f"{total} environment steps are too few for {places}, each with {epochs} epochs of at least "
+            f"{max(1, per_epoch)}; take more steps, or set train.num_epochs, collect.num_envs or "
+            "collect.steps_per_epoch"
         )
     total = _planned(budget, epochs * num_envs * per_epoch, "collect.num_envs and collect.steps_per_epoch")
     ratio = _get(values, "train.replay_ratio", None)
@@ -278,12 +277,12 @@ def _reactive(values: Mapping[str, Any]) -> list[Derived]:
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.gradient_steps or 0
-    epochs = _epochs(values)
+    epochs = _epochs(values, budget)
     per_epoch = _get(values, "train.steps_per_epoch", total // epochs)
     if not 0 < epochs * per_epoch <= total:
         raise ConfigError(
-            f"{total} gradient steps are too few for {epochs} epochs of {per_epoch or 'some'} steps; take more, or set "
-            "train.num_epochs or train.steps_per_epoch"
+            f"{total} gradient steps are too few for {epochs} epochs of at least {max(1, per_epoch)}; take more, or "
+            "set train.num_epochs or train.steps_per_epoch"
         )
     total = _planned(budget, epochs * per_epoch, "train.steps_per_epoch")
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
@@ -307,11 +306,23 @@ def _planned(budget: Budget, planned: int, keys: str) -> int:
     return planned
 
 
-def _epochs(values: Mapping[str, Any]) -> int:
-    epochs = _get(values, "train.num_epochs", EPOCHS)
-    if epochs < 1:
-        raise ConfigError(f"train.num_epochs is {epochs}: a budget needs at least one epoch to spend it in")
-    return int(epochs)
+def _num_envs(values: Mapping[str, Any], budget: Budget) -> int:
+    num_tasks = len(_get(values, "env.tasks", None) or ())
+    most = (budget.env_steps or 0) // 1000
+    return int(_get(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, most))))
+
+
+def _epochs(values: Mapping[str, Any], budget: Budget) -> int:
+    """Return the epochs that are given, or about 40: as many as spend the budget with whole steps in each."""
+    given = _get(values, "train.num_epochs", None)
+    if given is None:
+        is_online = budget.env_steps is not None
+        total, rows = budget.env_steps or budget.gradient_steps or 0, _num_envs(values, budget) if is_online else 1
+        per_epoch = _get(values, f"{'collect' if is_online else 'train'}.steps_per_epoch", None)
+        return int(max(1, total // (rows * (per_epoch or max(1, total // (EPOCHS * rows))))))
+    if given < 1:
+        raise ConfigError(f"train.num_epochs is {given}: a budget needs at least one epoch to spend it in")
+    return int(given)
 
 
 def _optimizer(updates: int) -> list[Derived]:

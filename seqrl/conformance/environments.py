@@ -11,8 +11,9 @@ from gymnasium.utils.env_checker import check_env
 
 import seqrl.envs  # noqa: F401  (registers)
 from seqrl.conformance.check import Check, ConformanceError, expect, named
-from seqrl.core.spaces import flatten_obs, space_from_json, space_to_json
+from seqrl.core.spaces import ActionCodec, flatten_obs, space_from_json, space_to_json
 from seqrl.envs.check.environment import check_environment
+from seqrl.envs.check.play import Actor
 from seqrl.envs.make import env_maker, make_env
 
 NEEDS_GRAPHICS = {"seqrl/HalfCheetahVelocity-v0"}
@@ -77,14 +78,15 @@ def _trace(env: gym.Env[Any, Any], seed: int, steps: int = 200) -> list[np.ndarr
     def entries(obs: Any) -> list[np.ndarray]:
         return list(flatten_obs(env.observation_space, obs).values())
 
-    env.action_space.seed(0)
-    obs, _ = env.reset(seed=seed)
+    actor = Actor(env, ActionCodec(env.action_space), seed=0)
+    obs, info = env.reset(seed=seed)
     seen = entries(obs)
     for _ in range(steps):
-        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        actor.look(obs, info)
+        obs, reward, terminated, truncated, info = env.step(actor.action())
         seen += [*entries(obs), np.array([reward, terminated, truncated], np.float64)]
         if terminated or truncated:
-            obs, _ = env.reset()
+            obs, info = env.reset()
             seen += entries(obs)
     env.close()
     return seen

@@ -23,7 +23,7 @@ def load_plugins(names: Iterable[str]) -> None:
         names: Paths of Python files, or names of importable modules.
 
     Raises:
-        ConfigError: If one does not exist. An error raised by the plug-in's own code is not caught.
+        ConfigError: If one does not exist, or is not Python. An error raised by the plug-in's own code is not caught.
     """
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         entry.load()
@@ -54,6 +54,9 @@ def _load_file(path: Path) -> None:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[module_name]
+        raise ConfigError(f"plug-in {error.filename}, line {error.lineno}: {error.msg}") from error
     except BaseException:
         del sys.modules[module_name]
         raise

@@ -25,7 +25,7 @@ def split_by_episode(
     there are two).
 
     Raises:
-        DataError: If a filter key does not exist, or selects nothing.
+        DataError: If a filter key does not exist, selects nothing, or names what is not there.
     """
     train = select_episodes(store, train_key)
     if valid_key is not None:
@@ -38,7 +38,7 @@ def select_episodes(store: Store, key: str | None) -> np.ndarray:
     """Return the numbers of the trajectories that a filter names; all without a filter.
 
     Raises:
-        DataError: If there is no such filter, or it names none.
+        DataError: If there is no such filter, it names none, or one that is not there.
     """
     if key is None:
         return np.arange(len(store))
@@ -47,6 +47,12 @@ def select_episodes(store: Store, key: str | None) -> np.ndarray:
         raise DataError(f"{store.info.source or store.path}: no filter key {key!r}; it has: {legal}")
     names = set(store.info.filters[key])
     chosen = np.array([i for i, name in enumerate(store.names) if name in names], np.int64)
+    if missing := sorted(names - set(store.names)):
+        rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise DataError(
+            f"{store.info.source or store.path}: filter key {key!r} names {missing[0]!r}{rest}, which the data "
+            "does not have; write the key again, for instance by split-train-val with --overwrite"
+        )
     if not len(chosen):
         raise DataError(f"{store.info.source or store.path}: filter key {key!r} selects no episodes")
     return chosen

@@ -118,10 +118,11 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                 )
         else:
             entries = obs_names(source.store)
-            if missing := sorted({*(self._keys or ()), *self._goal_keys} - set(entries)):
-                raise DataError(
-                    f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(entries)}"
-                )
+            for key, asked in (("keys", self._keys or ()), ("goal_keys", self._goal_keys)):
+                if missing := sorted(set(asked) - set(entries)):
+                    raise DataError(
+                        f"observation.{key}: {', '.join(missing)} not in the data, which has {', '.join(entries)}"
+                    )
             unused = set() if self._keys is None else {f"obs/{k}" for k in set(entries) - set(self._keys)}
             self._columns = [name for name in source.store.schema if name not in unused]
         self._checked.append(source)

@@ -7,9 +7,12 @@ from typing import Any
 
 import gymnasium as gym
 
+from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec
 from seqrl.envs.builtin.attempts import Attempts
+from seqrl.envs.check.play import Actor, given_mask
+from seqrl.envs.faults import told
 from seqrl.envs.make import env_maker
 
 NUM_EPISODES = 3
@@ -21,30 +24,42 @@ def horizon_and_kind(
 ) -> tuple[int, str, str]:
     """Return the steps of an environment's longest episodes, how that is known, and the kind of its actions.
 
-    It is the time limit of the registered environment, or else the longest of three episodes of random actions, each of
-    which is left after 500 steps.
+    It is the time limit of the registered environment, or else the longest of three episodes of random legal actions,
+    each of which is left after 500 steps.
 
     Raises:
-        EnvError: If the environment cannot be made.
+        EnvError: If the environment cannot be made, or fails in these episodes.
     """
     env = env_maker(env_id, kwargs, plugins=plugins)()
     try:
-        kind = ActionCodec(env.action_space).kind
+        codec = ActionCodec(env.action_space)
         limit = _limit(env)
         if limit is not None:
-            return limit, "its time limit", kind
-        env.action_space.seed(integer_seed(0, "horizon"))
-        longest = 0
-        for episode in range(NUM_EPISODES):
-            env.reset(seed=episode)
-            steps, is_over = 0, False
-            while not is_over and steps < MAX_STEPS:
-                _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-                steps, is_over = steps + 1, terminated or truncated
-            longest = max(longest, steps)
-        return longest, f"the longest of {NUM_EPISODES} with random actions", kind
+            return limit, "its time limit", codec.kind
+        is_masked = given_mask(env.observation_space, *env.reset(seed=0)) is not None
+        actor = Actor(env, codec if is_masked else None, integer_seed(0, "horizon"))
+        longest = max(_length(env, actor, episode) for episode in range(NUM_EPISODES))
+        return longest, f"the longest of {NUM_EPISODES} with random actions", codec.kind
+    except EnvError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        raise EnvError(
+            f"environment {env_id!r} fails in play with random actions: {told(error)}; `seqrl check-env {env_id}` "
+            "tells more"
+        ) from error
     finally:
         env.close()
+
+
+def _length(env: gym.Env[Any, Any], actor: Actor, seed: int) -> int:
+    """Return the steps of an episode of random legal actions."""
+    obs, info = env.reset(seed=seed)
+    for step in range(MAX_STEPS):
+        actor.look(obs, info)
+        obs, _, terminated, truncated, info = env.step(actor.action())
+        if terminated or truncated:
+            return step + 1
+    return MAX_STEPS
 
 
 def _limit(env: gym.Env[Any, Any]) -> int | None:

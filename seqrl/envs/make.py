@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 import gymnasium as gym
@@ -55,9 +56,22 @@ def make_env(
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
+        raise EnvError(_unknown(env_id)) from error
     except Exception as error:  # whatever the code of others raises
-        hint = did_you_mean(env_id, gym.registry) if env_id not in gym.registry else ""
-        raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}{hint}") from error
+        raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}") from error
+
+
+def _unknown(env_id: str) -> str:
+    """Return what to say of an id that is not registered, with one like it in the same or a like namespace."""
+    namespaces = {name.rpartition("/")[0] for name in gym.registry}
+    namespace, has_one, _ = env_id.rpartition("/")
+    near = get_close_matches(namespace, namespaces, n=1) if has_one else namespaces
+    alike = did_you_mean(env_id, [name for name in gym.registry if name.rpartition("/")[0] in near])
+    return (
+        f"environment {env_id!r} is not registered{alike or ';'} name the file that registers one of your own "
+        "(--plugin FILE, or plugins=[FILE] in Python), or in Python give the class or function that makes it (env=...)"
+    )
 
 
 def _is_vector_alone(env_id: str) -> bool:
@@ -114,9 +128,8 @@ def make_vector_env(
             return cast("VectorEnv[Any, Any, Any]", make(env_id, num_envs, **dict(kwargs or {})))
         return gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **dict(kwargs or {}))
     except Exception as error:  # as above
-        hint = did_you_mean(env_id, gym.registry) if make is None and env_id not in gym.registry else ""
         raise EnvError(
-            f"environment {env_id!r} cannot be made as a native vector: {told(error)}{hint}; "
+            f"environment {env_id!r} cannot be made as a native vector: {told(error)}; "
             "env.vectorization 'sync' or 'async' works with any environment"
         ) from error
 

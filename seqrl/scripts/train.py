@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from seqrl.configs import (
@@ -63,10 +64,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--gradient-steps", type=count, metavar="N", help="the same for fixed data, from a budget of gradient steps"
     )
+    p.add_argument("--seed", type=int, metavar="N", help="seed of the run (train.seed)")
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
     p.add_argument("--dataset", help="data file or store, instead of those in train.data")
     add_reader_options(p)
-    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.seed=2")
+    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.batch_size=32")
     p.add_argument(
         "--role",
         choices=("both", "learn", "collect"),
@@ -131,9 +133,10 @@ def _few_episodes(values: dict[str, Any]) -> list[str]:
 
 
 def _named(args: argparse.Namespace) -> list[str]:
-    """Return the overrides of --env, --memory and --collectors, if they are given."""
+    """Return the overrides of --env, --memory, --seed and --collectors, if they are given."""
     named = {
-        "env.id": args.env, "algo.sequence_encoder.type": args.memory, "collect.collectors": args.collectors
+        "env.id": args.env, "algo.sequence_encoder.type": args.memory, "train.seed": args.seed,
+        "collect.collectors": args.collectors
     }  # fmt: skip
     return [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
 
@@ -146,6 +149,10 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
     if args.gradient_steps and not _given(values, "train.data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
+    if init_from := _given(values, "train.init_from"):
+        from seqrl.training.init_from import with_networks_of
+
+        values = with_networks_of(values, init_from)
     if args.env_steps:
         budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
     else:
@@ -209,7 +216,10 @@ def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
     values, dropped = {"algo_name": args.algo} if args.algo else {}, list[str]()
     for file in args.config or ():
-        values, more = layered(values, read_config_values(file))
+        read = read_config_values(file)
+        if args.dataset and not Path(file).is_file() and read.pop("env", None):  # a packaged template
+            dropped.append(f"the section env of {file} is left out, as --dataset replaces the data that it is for")
+        values, more = layered(values, read)
         dropped += more
     return values, dropped
 
@@ -245,6 +255,7 @@ def resolve_config(
         overrides.insert(0, "experiment.name=" + json.dumps(args.name))
     dropped = [f"note: {text}" for text in [*gone, *apply_overrides(values, overrides)]]
     source = " ".join(args.config or ()) or (f"--algo {args.algo}" if args.algo else "the config")
+    source += " with --set" if args.set else ""
     if "algo_name" not in values:
         raise ConfigError(f"{source}: algo_name is required, to know which algorithm's config this is")
     values, derived = _planned(values, args)

@@ -38,7 +38,7 @@ class DrawSection(Section):
         if len(given := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
             raise ValueError(f"give exactly one of {', '.join(kinds)}, got {', '.join(given) or 'none'}")
         if self.one_of is not None:
-            _refuse_twice(self.one_of)
+            _refuse_twice("one_of", self.one_of)
             return self
         low, high = self.ends
         if not low < high:
@@ -127,11 +127,11 @@ class SweepSection(Section):
             raise ValueError(f"'{alone[0]}' is for 'draw', and nothing is drawn")
         if not self.seed_list:
             raise ValueError("seeds must be at least one")
-        _refuse_twice(self.seed_list)
+        _refuse_twice("seeds", self.seed_list)
         for key, values in self.grid.items():
             if not values:
                 raise ValueError(f"grid.{key} must have at least one value")
-            _refuse_twice(values)
+            _refuse_twice(f"grid.{key}", values)
         in_cases = {key for case in self.cases for key in case}
         varied = {*in_cases, *self.grid, *self.draw}
         if own := sorted({*self.set, *varied} & SETTINGS_OF_THE_SWEEP.keys()):
@@ -153,10 +153,10 @@ class SweepSection(Section):
         return list(dict.fromkeys([*(k for case in self.cases for k in case), *self.grid, *self.draw]))
 
 
-def _refuse_twice(values: list[Any]) -> None:
+def _refuse_twice(key: str, values: list[Any]) -> None:
     texts = [json.dumps(value, sort_keys=True) for value in values]
     if again := next((text for text in texts if texts.count(text) > 1), None):
-        raise ValueError(f"{again} is given twice")
+        raise ValueError(f"{key}: {again} is given twice")
 
 
 def read_sweep(file: str) -> tuple[SweepSection, dict[str, Any]]:

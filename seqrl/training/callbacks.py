@@ -113,7 +113,7 @@ class Callbacks:
     """Several callbacks of a run, called in turn.
 
     Args:
-        callbacks: In the order of the calls.
+        callbacks: One, or several in the order of the calls.
         run: What they are called with.
 
     Attributes:
@@ -123,8 +123,8 @@ class Callbacks:
         ConfigError: If one is not a :class:`Callback`.
     """
 
-    def __init__(self, callbacks: Iterable[Callback], run: Run) -> None:
-        self._all = list(callbacks)
+    def __init__(self, callbacks: Callback | Iterable[Callback], run: Run) -> None:
+        self._all = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
         self._run = run
         if wrong := [c for c in self._all if not isinstance(c, Callback)]:
             raise ConfigError(f"callbacks: must be objects of subclasses of seqrl.Callback, got {wrong[0]!r}")

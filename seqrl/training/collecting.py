@@ -58,7 +58,8 @@ def count(stats: CollectStats, progress: Progress, warn: Warn, label: str = "") 
     """Add what was collected to the progress, and warn of environments that failed."""
     progress.add(stats.env_steps, len(stats.episodes), stats.num_faults)
     if stats.num_faults:
-        warn(f"{label}{stats.num_faults} failures of environments; the last: {stats.last_fault}")
+        times = "once" if stats.num_faults == 1 else f"{stats.num_faults} times"
+        warn(f"{label}environments failed {times}; the last: {stats.last_fault}")
 
 
 def refresh_data(config: BaseConfig, parts: Parts, progress: Progress, ending: Ending, epoch: int) -> bool:

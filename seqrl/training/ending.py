@@ -142,7 +142,8 @@ class Ending:
             self.signal, self._came = number, now
             if self._is_main:
                 name = signal.Signals(number).name
-                text = f"\n{name}: saving what was reached; Ctrl-C (again) ends without\n"
+                again = " again" if number == signal.SIGINT else ""
+                text = f"\n{name}: saving what was reached; press Ctrl-C{again} to end without saving\n"
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     os.write(2, text.encode())  # printing could meet a print that the signal interrupted
         elif number == signal.SIGINT and (self._is_alone or now - self._came > _ECHO_S):

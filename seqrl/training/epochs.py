@@ -151,7 +151,7 @@ class Epochs:
         missing = "; the report is not written, --resume writes it"
         try:
             with self._ending.at_once():
-                logger.info("writing the report, with %d episodes", section.animation_episodes)
+                logger.info("writing the report")
                 file, animation = write_run_report(self._config, self._parts, self._progress, self._run_log)
                 missing = ""
                 if animation is not None:

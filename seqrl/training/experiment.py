@@ -25,7 +25,7 @@ from seqrl.envs.vector import BatchedEnv
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.rollout.environments import Makers
 from seqrl.rollout.evaluator import Evaluator, summarize_episodes
-from seqrl.training import setup
+from seqrl.training import init_from, setup
 from seqrl.training.callbacks import Callback, Callbacks
 from seqrl.training.checkpoints import Checkpoints
 from seqrl.training.collecting import collect_epoch, delete_replay
@@ -82,7 +82,7 @@ class Experiment:
         self,
         config: BaseConfig,
         *,
-        callbacks: Iterable[Callback] = (),
+        callbacks: Callback | Iterable[Callback] = (),
         make_train_env: Makers | None = None,
         make_val_env: Makers | None = None,
         dataset: TrainingDataset | tuple[TrainingDataset, TrainingDataset | None] | None = None,
@@ -343,7 +343,7 @@ class Experiment:
         setup.check_algo(config, self.parts, self.warn)
         setup.resolve_engines(config, self.parts, path if goes_on else None)
         if config.train.init_from is not None and not goes_on and role != "collect":
-            setup.take_weights(algo, config.train.init_from)
+            init_from.take_weights(algo, config.train.init_from)
         if not gets_weights_later:
             setup.use_statistics(algo, self.parts.data)
         folder, slot = setup.open_folder(config, self.parts, path, resume=self._resume, overwrite=self._overwrite)
@@ -474,7 +474,7 @@ class Experiment:
         if resume_training_state:
             self.checkpoints.load_state(read_checkpoint(path, allow_nonfinite=self.config.train.allow_nonfinite))
         else:
-            setup.take_weights(self.algo, path)
+            init_from.take_weights(self.algo, path)
 
     def delete_replay(self) -> None:
         """Delete everything that the run has collected; protected data stays.

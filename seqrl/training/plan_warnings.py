@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import gymnasium as gym
 
@@ -10,23 +11,28 @@ from seqrl.configs import BaseConfig
 from seqrl.configs.sections.agent import ValueSection
 from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.exploration import BilevelSection, EpsilonGreedySection
+from seqrl.core.spaces import ObsSpec
 from seqrl.rollout.environments import Task
 
 WAITS_ABOVE = 0.99
+PIXELS = 1000
 FEWEST_STEPS = 200
 """Of shorter runs nobody expects a policy."""
 
 
-def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int, steps_per_env: int) -> list[str]:
+def plan_warnings(
+    config: BaseConfig, obs: Mapping[str, ObsSpec], tasks: Sequence[Task], gradient_steps: int, steps_per_env: int
+) -> list[str]:
     """Return one sentence for each thing that looks wrong in a run that begins.
 
     Args:
         config: The run file.
+        obs: What the policy reads.
         tasks: Environments to collect in.
         gradient_steps: Of the whole run.
         steps_per_env: Steps of each training environment in the whole run; 0 where nothing is collected.
     """
-    found = []
+    found = _flattened(config, obs)
     optimizer, collect = config.algo.optimizer, config.collect
     if gradient_steps >= FEWEST_STEPS and optimizer.warmup_steps > gradient_steps / 10:
         found.append(
@@ -58,6 +64,18 @@ def plan_warnings(config: BaseConfig, tasks: Sequence[Task], gradient_steps: int
     if limit is not None:
         found += _waiting(config.algo)
     return found
+
+
+def _flattened(config: BaseConfig, obs: Mapping[str, ObsSpec]) -> list[str]:
+    """Return a warning where the pixels of an image are read one by one."""
+    images = [k for k, spec in obs.items() if len(spec.shape) == 3 and math.prod(spec.shape) >= PIXELS]
+    if not images or config.observation.timestep_encoder.choice()[0] != "mlp":
+        return []
+    pixels = math.prod(obs[images[0]].shape)
+    return [
+        f"observation {images[0]!r} looks like an image, and mlp reads its {pixels} numbers without a CNN: "
+        "observation.timestep_encoder.type=auto gives it one"
+    ]
 
 
 def _waiting(section: AlgoSection) -> list[str]:

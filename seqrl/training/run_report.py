@@ -81,7 +81,7 @@ def _animation(config: BaseConfig, parts: Parts, progress: Progress, run_log: Ru
     if episodes is None:
         return None, ""
     results = ", ".join(f"return {e.total_reward:.3g}{_outcome(e.success)}" for e in episodes)
-    return file, f"{len(episodes)} episodes after training: {results}" if episodes else "Unfinished episode"
+    return file, f"After training: {results}" if episodes else "Unfinished episode"
 
 
 def _outcome(success: bool | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from seqrl.algo.algo import Algo, algo_factory
-from seqrl.algo.checkpoint import read_checkpoint, resolve_device
+from seqrl.algo.checkpoint import resolve_device
 from seqrl.algo.engine import OnnxEngine, can_act
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
@@ -213,26 +213,6 @@ def _check_collection(config: BaseConfig, algo: Algo, world: World) -> None:
     makers, num_envs = training_makers(config, world), config.collect.num_envs
     if not callable(makers) and num_envs < len(makers):
         raise ConfigError(f"collect.num_envs is {num_envs}, fewer than the {len(makers)} environments that share them")
-
-
-def take_weights(algo: Algo, path: str | Path) -> None:
-    """Give the algorithm the weights of any checkpoint whose networks fit.
-
-    Raises:
-        CheckpointError: If it is missing, damaged, of other networks, or not finite.
-        ConfigError: If its networks know observations or actions on another scale than the run file asks for.
-    """
-    checkpoint = read_checkpoint(expanded(path), allow_nonfinite=algo.config.train.allow_nonfinite)
-    former = checkpoint.json_object("config.json").get("train", {})
-    for key in ("normalize_obs", "normalize_actions"):
-        own, theirs = getattr(algo.config.train, key), former.get(key, "none")
-        if own != theirs:
-            raise ConfigError(
-                f"train.{key} is {own!r}, and the weights of train.init_from ({checkpoint.path}) were trained with "
-                f"{theirs!r}, by the statistics that come with them: set train.{key} to {theirs!r}"
-            )
-    algo.deserialize(checkpoint.tensors("model.safetensors"))
-    algo.on_checkpoint_loaded(is_resume=False)
 
 
 def use_statistics(algo: Algo, data: Data) -> None:

@@ -112,7 +112,8 @@ def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:
     if not config.train.data and not config.collect.steps_per_epoch and config.train.steps_per_epoch:
         raise ConfigError(
             "train.data: is required: a list of {'path': FILE} or {'scripted': ENV_ID}, or --dataset FILE on the "
-            "command line; to learn online set collect.steps_per_epoch, to evaluate only train.steps_per_epoch=0"
+            "command line; to learn online give a budget (--env-steps 50k, or env_steps=50_000 in Python) or set "
+            "collect.steps_per_epoch; to evaluate only, set train.steps_per_epoch=0"
         )
     return [(section, _open(section, config)) for section in config.train.data]
 

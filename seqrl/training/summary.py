@@ -31,7 +31,8 @@ def log_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> Non
     logger.info("%s", start_summary(config, parts, epoch, warn))
     if epoch == 0:
         steps = env_steps_planned(config, parts, epoch) // max(config.collect.num_envs * parts.processes.number, 1)
-        for text in plan_warnings(config, parts.world.train_tasks, gradient_steps_planned(config, epoch), steps):
+        planned = gradient_steps_planned(config, epoch)
+        for text in plan_warnings(config, parts.algo.obs, parts.world.train_tasks, planned, steps):
             warn(text)
 
 

@@ -143,7 +143,7 @@ def find_world(
         if seen:
             _check_alike(eval_tasks, seen)
             eval_makers = makers
-            found = zip((t.env_id for t in eval_tasks), seen, strict=True)
+            found = zip(_labels(eval_tasks), seen, strict=True)
     agreed, env_obs = _agreed(info, found, train_tasks)
     return World(agreed, train_tasks, eval_tasks, given, eval_makers, env_obs)
 
@@ -162,8 +162,16 @@ def _look_at(
             refuse_foreign(eval_tasks)
         return [first_spaces(maker) for maker in makers]
     except EnvError as error:
-        if section.id or section.tasks or section.kwargs or section.eval_kwargs or is_needed:
+        if not is_needed and not config.experiment.evaluation.enabled:
+            warn(f"the environment cannot be made, so the spaces are those of the data: {error}")
+            return []
+        if section.id or section.tasks or is_needed:
             raise
+        if section.kwargs or section.eval_kwargs:
+            raise EnvError(
+                f"{error} (the data's environment, with env.kwargs and env.eval_kwargs of the run file; to train "
+                "without evaluation, set experiment.evaluation.enabled=false)"
+            ) from error
         warn(f"the data's environment cannot be made, so nothing will be evaluated: {error}")
         return []
 
@@ -185,6 +193,12 @@ def _check_alike(eval_tasks: Sequence[Task], seen: Sequence[Spaces]) -> None:
                 )
 
 
+def _labels(named: Sequence[Task]) -> list[str]:
+    """Return what tells tasks apart in messages: the id, with the arguments where several share one."""
+    ids = [task.env_id for task in named]
+    return [f"{t.env_id} {t.kwargs}" if ids.count(t.env_id) > 1 else t.env_id for t in named]
+
+
 def _leaves(space: spaces.Space[Any]) -> dict[str, spaces.Box]:
     return {name: leaf for name, leaf in leaves(space, "") if isinstance(leaf, spaces.Box)}
 
@@ -200,7 +214,7 @@ def _agreed(
             try:
                 info = agreed_spaces(info, observation_space, action_space, name)
             except EnvError as error:
-                first = train_tasks[0].env_id if len(train_tasks) > 1 else name
+                first = _labels(train_tasks)[0] if len(train_tasks) > 1 else name
                 hint = f" (of {first!r}); env.common_space=on joins tasks of different spaces" if first != name else ""
                 raise EnvError(f"{error}{hint}") from error
             continue

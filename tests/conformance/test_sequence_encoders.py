@@ -34,6 +34,15 @@ def test_all_but_the_controls_are_asked_to_remember():
     assert asked == set(SEQUENCE_ENCODERS.names()) - {"feedforward", "identity"}
 
 
+@pytest.mark.parametrize("name", sorted(set(SEQUENCE_ENCODERS.names()) - {"feedforward", "identity"}))
+def test_built_in_memories_reach_back_to_the_start_of_the_window(name):
+    encoder = MemoryCase(name).build(window=8)
+    x = torch.randn(1, 8, encoder.d_input, requires_grad=True)
+    y, _ = encoder(x, torch.arange(8).unsqueeze(0))
+    (gradient,) = torch.autograd.grad(y[:, -1].square().sum(), x)
+    assert gradient[:, 0].abs().max() > 0
+
+
 def test_transformer_band_ends_where_it_should():
     """One layer of window 4 sees four inputs; two layers see seven."""
     for layers, reach in ((1, 4), (2, 7)):

@@ -260,6 +260,53 @@ def test_collect_dataset_then_train_on_it(folder, capsys):
     assert "no filter key 'tain'; it has: train, valid" in err
 
 
+def test_data_of_another_task_takes_a_template_without_its_environment(folder, capsys):
+    arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 6, "--output", "recall.hdf5"]
+    assert run(collect_dataset.main, arguments, capsys)[0] == 0
+    tiny = [*TINY[:1], *TINY[3:5], "--set", "experiment.report.enabled=false"]  # the data is not scripted
+    code, _, err = run(train.main, ["--config", "bc.json", "--dataset", "recall.hdf5", *tiny, "--name", "a"], capsys)
+    assert code == 0, err
+    assert "note: the section env of bc.json is left out, as --dataset replaces the data that it is for" in err
+    config = json.loads((folder / "runs" / "a" / "config.json").read_text())
+    assert config["env"]["kwargs"] == config["env"]["eval_kwargs"] == {}
+
+
+def test_without_evaluation_no_environment_is_needed(folder, capsys):
+    arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 6, "--output", "recall.hdf5"]
+    assert run(collect_dataset.main, arguments, capsys)[0] == 0
+    given = ["--config", "bc.json", "--dataset", "recall.hdf5", *TINY[:1], *TINY[3:5]]
+    given += ["--set", "env.kwargs.colour=3", "--set", "experiment.report.enabled=false"]
+    code, _, err = run(train.main, [*given, "--name", "a"], capsys)
+    assert code == 2
+    assert "colour" in err
+    assert "env.kwargs and env.eval_kwargs of the run file; to train without evaluation, set" in err
+    code, _, err = run(train.main, [*given, "--name", "b", "--set", "experiment.evaluation.enabled=false"], capsys)
+    assert code == 0, err
+    assert "warning: the environment cannot be made, so the spaces are those of the data" in err
+
+
+def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
+    arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 6, "--noise", 0.5, "--output", "recall.hdf5"]
+    assert run(collect_dataset.main, arguments, capsys)[0] == 0
+    quick = [x for key in ("evaluation", "report") for x in ("--set", f"experiment.{key}.enabled=false")]
+    small = ["--memory", "gru", *quick, "--set", "algo.sequence_encoder.d_hidden=12"]
+    offline = ["--algo", "iql", "--dataset", "recall.hdf5", "--gradient-steps", 3, *small, "--name", "offline"]
+    assert run(train.main, offline, capsys)[0] == 0
+    online = ["--env", "seqrl/PointRecall-v0", "--env-steps", 40, *quick, "--set", "train.init_from=runs/offline"]
+    code, _, err = run(train.main, ["--algo", "iql", "--dataset", "recall.hdf5", *online, "--name", "a"], capsys)
+    assert code == 0, err
+    former, config = (json.loads((folder / "runs" / n / "config.json").read_text()) for n in ("offline", "a"))
+    assert config["algo"] | {"optimizer": None} == former["algo"] | {"optimizer": None}
+    assert config["algo"]["sequence_encoder"]["d_hidden"] == 12
+    wrong = ["--algo", "iql", *online, "--set", "algo.critic.norm=layer", "--name", "b"]
+    code, _, err = run(train.main, wrong, capsys)
+    assert code == 2
+    assert 'algo.critic.norm is "layer" (theirs: "none")' in err
+    code, _, err = run(train.main, ["--algo", "td3_bc", *online, "--name", "b"], capsys)
+    assert code == 2
+    assert "the weights are of iql, and the run is of td3_bc" in err
+
+
 def test_generate_config_templates(folder, capsys):
     code, _, _ = run(generate_config_templates.main, ["--output", "t"], capsys)
     assert code == 0

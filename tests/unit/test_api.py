@@ -111,6 +111,10 @@ def test_mistakes_are_errors_and_end_nothing(run):
         seqrl.train({}, env=Lamp)
     with pytest.raises(ConfigError, match=r"env is <.*: give a gymnasium id, or a class or function"):
         seqrl.train("actor_critic", env=Lamp(), env_steps=5000)
+    with pytest.raises(ConfigError, match=r"'memroy' is neither an argument .*; did you mean 'memory'"):
+        seqrl.train("actor_critic", env=Lamp, memroy="gru", env_steps=5000)
+    with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has: best_return, epoch_"):
+        run.policy("best")
     with pytest.raises(ConfigError, match="give one of the two"):
         seqrl.train("bc.json", resume=True, overwrite=True)
     collecting = config_factory("actor_critic", {"collect": {"steps_per_epoch": 5}, "env": {"id": "CartPole-v1"}})
@@ -129,6 +133,22 @@ def test_the_section_of_the_environment_is_taken_too(capsys):
                       **{k: v for k, v in TINY.items() if k != "algo"})  # fmt: skip
     assert run.config["env"]["kwargs"] == {"corridor_length": 2}
     assert "note:" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_seed_one_callback_and_an_entry_of_data_are_arguments():
+    class Starts(seqrl.Callback):
+        number = 0
+
+        def on_start(self, run):
+            self.number += 1
+
+    callback = Starts()
+    data = {"scripted": "seqrl/TMazePassive-v0", "episodes": 6, "env_kwargs": {"corridor_length": 3}}
+    run = seqrl.train("bc.json", dataset=data, seed=7, callbacks=callback, verbose=False, **TINY)
+    assert (run.config["train"]["seed"], callback.number) == (7, 1)
+    assert run.config["train"]["data"][0]["episodes"] == 6
+    assert run.config["train"]["batch_size"] == TINY["train"]["batch_size"]
 
 
 @pytest.mark.usefixtures("_here")

@@ -181,7 +181,7 @@ class RandomPlay:
             self._kept = (place, obs, {k: v.copy() for k, v in leaves(self.space, obs)})
 
     def _check_mask(self, place: str, obs: Any, info: dict[str, Any], ended: bool) -> None:
-        codec, mask = self.codec, _raw_mask(self.space, obs, info)
+        codec, mask = self.codec, given_mask(self.space, obs, info)
         if codec is None or codec.kind == "continuous":
             return
         if self._has_mask is None:
@@ -210,7 +210,7 @@ class Actor:
 
     def look(self, obs: Any, info: Mapping[str, Any]) -> None:
         """Take the mask of the next action; a mask that is wrong allows all."""
-        raw = _raw_mask(self._space, obs, info)
+        raw = given_mask(self._space, obs, info)
         usable = self._codec is not None and raw is not None and mask_fault(self._codec, raw) is None
         self._mask = self._codec.legal(raw)[None] if usable and self._codec is not None else None
 
@@ -242,7 +242,7 @@ def _raised(method: str, args: Any, error: Exception) -> str:
     return f"{given} raised {described(error)}. {mend}"
 
 
-def _raw_mask(space: spaces.Space[Any] | None, obs: Any, info: Mapping[str, Any]) -> Any:
+def given_mask(space: spaces.Space[Any] | None, obs: Any, info: Mapping[str, Any]) -> Any:
     """Return the mask as the environment gives it, from the observation or else from info; or None."""
     is_known = not isinstance(space, spaces.Dict) or MASK_KEY in space.spaces
     if is_known and isinstance(obs, Mapping) and MASK_KEY in obs:

@@ -171,9 +171,27 @@ def test_other_algorithms_and_given_windows_keep_the_usual_plan(algo, given):
 
 
 def test_a_budget_that_cannot_be_planned_with_is_refused():
-    for budget in ({}, {"env_steps": 5, "gradient_steps": 5}, {"env_steps": 5}, {"gradient_steps": 5}):
+    for budget in ({}, {"env_steps": 5, "gradient_steps": 5}):
         with pytest.raises(ConfigError):
             planned(**budget)
+    for budget in ({"env_steps": 5}, {"gradient_steps": 5}):
+        with pytest.raises(ConfigError, match=r"5 .* steps are too few for .*6 epochs of at least 1"):
+            planned({"train": {"num_epochs": 6}}, **budget)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 30, 45, 60, 79, 150, 200, 999, 5_000, 12_345])
+def test_the_budget_is_spent(steps):
+    for values, num_envs in (
+        ({}, None),
+        ({"collect": {"num_envs": 1}}, 1),
+        ({"collect": {"steps_per_epoch": 1}}, None),
+    ):
+        config, _ = planned(values, env_steps=steps, horizon=50)
+        assert num_envs in (None, config.collect.num_envs)
+        taken = config.train.num_epochs * config.collect.num_envs * config.collect.steps_per_epoch
+        assert 0.95 * steps <= taken <= steps
+    config, _ = planned(gradient_steps=steps)
+    assert 0.95 * steps <= config.train.num_epochs * config.train.steps_per_epoch <= steps
 
 
 def test_a_ratio_that_is_off_gives_the_steps_instead():
@@ -243,9 +261,18 @@ def test_the_command_line_plans_and_tells(capsys):
         (["--env-steps", "5k"], "--env-steps needs an environment: give --env ID"),
         (["--gradient-steps", "5k"], "--gradient-steps is for fixed data: give --dataset"),
         (["--env-steps", "5k", "--gradient-steps", "5k"], "not both"),
-        (["--env-steps", "10", "--env", "CartPole-v1"], "10 environment steps are too few for 40 epochs"),
-        (["--env-steps", "300", "--env", "CartPole-v1", "--set", "collect.num_envs=16"], "are too few for 40 epochs"),
-        (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "collect.steps_per_epoch=500"], "epochs of 500 steps"),
+        (
+            ["--env-steps", "10", "--env", "CartPole-v1", "--set", "train.num_epochs=11"],
+            "10 environment steps are too few for 1 environment, each with 11",
+        ),
+        (
+            ["--env-steps", "15", "--env", "CartPole-v1", "--set", "collect.num_envs=16"],
+            "15 environment steps are too few for 16",
+        ),
+        (
+            ["--env-steps", "5k", "--env", "CartPole-v1", "--set", "collect.steps_per_epoch=5001"],
+            "epochs of at least 5001",
+        ),
         (["--env-steps", "5k", "--env", "CartPole-v1", "--set", "train.num_epochs=0"], "at least one epoch"),
         (["--env-steps", "5k", "--set", "env=nonsense"], "the run file: 1 problem\n  env  must be an object"),
     ],
@@ -262,10 +289,14 @@ def test_the_command_line_says_what_is_missing(words, message, capsys):
     [
         (
             {"env_steps": 1_000_000},
-            {"collect": {"steps_per_epoch": 30}},
+            {"train": {"num_epochs": 40}, "collect": {"steps_per_epoch": 30}},
             "takes 14400 of the 1000000 environment",
         ),
-        ({"gradient_steps": 100_000}, {"train": {"steps_per_epoch": 200}}, "takes 8000 of the 100000 gradient steps"),
+        (
+            {"gradient_steps": 100_000},
+            {"train": {"num_epochs": 40, "steps_per_epoch": 200}},
+            "takes 8000 of the 100000 gradient steps",
+        ),
     ],
 )
 def test_a_run_file_that_leaves_most_of_the_budget_is_told_and_planned_as_it_is(budget, values, message, caplog):

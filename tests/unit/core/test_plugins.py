@@ -118,10 +118,12 @@ def test_installed_plugins_load_first(tmp_path, loads, monkeypatch):
         ("a\0b", "is not a module"),
         ("..x", "is not a module"),
         ("x" * 300 + ".py", "does not exist"),
+        ("broken.py", "broken.py, line 2: '(' was never closed"),
     ],
 )
 def test_what_cannot_be_a_plugin_is_an_error(name, message, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "broken.py").write_text("x = 1\nprint(\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_plugins([name])

@@ -313,7 +313,8 @@ def twenty(tmp_path):
     filters = {
         "train": [f"demo_{i}" for i in range(12)],
         "valid": [f"demo_{i}" for i in range(10, 15)],
-        "none": ["demo_99"],
+        "none": [],
+        "stale": ["demo_3", "demo_99"],
     }
     return write(tmp_path / "s", written, space, filters=filters)
 
@@ -361,10 +362,12 @@ def test_train_key_alone_holds_out_a_share_of_it(twenty):
 
 
 def test_unknown_or_empty_filter_key_is_a_data_error(twenty):
-    with pytest.raises(DataError, match="no filter key 'trian'; it has: none, train, valid"):
+    with pytest.raises(DataError, match="no filter key 'trian'; it has: none, stale, train, valid"):
         split_by_episode(twenty, 0.1, seed=0, train_key="trian")
     with pytest.raises(DataError, match="'none' selects no episodes"):
         split_by_episode(twenty, 0.1, seed=0, valid_key="none")
+    with pytest.raises(DataError, match="'stale' names 'demo_99', which the data does not have"):
+        split_by_episode(twenty, 0.1, seed=0, train_key="stale")
 
 
 # ------------------------------------------------------------------------------------ as a torch Dataset

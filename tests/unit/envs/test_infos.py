@@ -100,6 +100,49 @@ def test_the_horizon_is_that_of_all_attempts(env_id, kwargs, steps):
     assert horizon_and_kind(env_id, kwargs)[:2] == (steps, "its time limit")
 
 
+class Picky(gym.Env):
+    """Has one legal action in each step; another ends the episode, or is refused."""
+
+    action_space = spaces.Discrete(6)
+
+    def __init__(self, refuses=False, in_info=False, **broken):
+        self.refuses, self.in_info, self.broken = refuses, in_info, broken
+        own = {"time": spaces.Box(0, 12, (1,))}
+        self.observation_space = spaces.Dict(own if in_info else {**own, "action_mask": spaces.MultiBinary(6)})
+
+    def seen(self):
+        self.legal = int(self.np_random.integers(6))
+        mask = np.eye(6, dtype=np.int8)[self.legal]
+        time = np.array([self.time], np.float32)
+        return ({"time": time}, {"action_mask": mask}) if self.in_info else ({"time": time, "action_mask": mask}, {})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.broken.get("reset") or self.seen()
+
+    def step(self, action):
+        is_over = action != self.legal
+        assert not (is_over and self.refuses), "illegal"
+        self.time += 1
+        obs, info = self.seen()
+        return self.broken.get("step") or (obs, 0.0, is_over or self.time == 12, False, info)
+
+
+gym.register("tests/Picky-v0", entry_point=Picky, disable_env_checker=True)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"refuses": True}, {"in_info": True}])
+def test_the_horizon_is_that_of_legal_actions(kwargs):
+    assert horizon_and_kind("tests/Picky-v0", kwargs)[0] == 12
+
+
+@pytest.mark.parametrize("kwargs", [{"reset": (np.zeros(1),)}, {"step": (0, 0.0, True, {})}])
+def test_an_environment_that_fails_before_the_plan_is_named(kwargs):
+    with pytest.raises(EnvError, match=r"'tests/Picky-v0' fails in play with random actions: .*`seqrl check-env tests"):
+        horizon_and_kind("tests/Picky-v0", kwargs)
+
+
 def test_environments_of_a_users_own_are_limited_too():
     for makers in (limited(lambda: Teller({}), 1), limited([lambda: Teller({})], 1)[0]):
         env = makers()

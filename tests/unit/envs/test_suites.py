@@ -115,9 +115,15 @@ def test_the_longest_beginning_decides(suites):
 
 @pytest.mark.parametrize(
     ("env_id", "message"),
-    [("CartPol-v1", r"did you mean 'CartPole-v1'\?"), ("Nothing-v0", "Environment `Nothing` doesn't exist")],
+    [
+        ("CartPol-v1", r"'CartPol-v1' is not registered; did you mean 'CartPole-v1'\? name the file"),
+        ("seqrl/TMazPassive-v0", r"is not registered; did you mean 'seqrl/TMazePassive-v0'\?"),
+        ("seqr/Fork-v0", r"is not registered; did you mean 'seqrl/Fork-v0'\?"),
+        ("mine/Forks-v0", "'mine/Forks-v0' is not registered; name the file that registers one of your own"),
+        ("CartPole-v7", "CartPole"),
+    ],
 )
-def test_unknown_ids_are_told_as_before(env_id, message):
+def test_unknown_ids_are_told(env_id, message):
     with pytest.raises(EnvError, match=message):
         make_env(env_id)
 

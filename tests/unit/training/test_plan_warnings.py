@@ -3,6 +3,7 @@
 import pytest
 
 from seqrl.configs import config_factory
+from seqrl.core.spaces import ObsSpec
 from seqrl.rollout.environments import Task
 from seqrl.training.plan_warnings import plan_warnings
 
@@ -20,12 +21,20 @@ def warnings_of(*changes, env="CartPole-v1", gradient_steps=2_000, steps_per_env
         for name in where:
             section = getattr(section, name)
         setattr(section, last, value)
-    return plan_warnings(config, [Task(env, {})], gradient_steps, steps_per_env)
+    return plan_warnings(config, {}, [Task(env, {})], gradient_steps, steps_per_env)
 
 
 def test_a_good_plan_has_no_warning():
     assert warnings_of() == []
-    assert plan_warnings(config_factory("bc", {}), [], 50_000, 0) == []
+    assert plan_warnings(config_factory("bc", {}), {}, [], 50_000, 0) == []
+
+
+def test_an_image_that_is_flattened_is_told():
+    obs = {"camera": ObsSpec((84, 84, 3), "uint8"), "grid": ObsSpec((4, 4, 3), "float32")}
+    for encoder, is_told in (("mlp", True), ("auto", False)):
+        config = config_factory("bc", {"observation": {"timestep_encoder": {"type": encoder}}})
+        found = plan_warnings(config, obs, [], 50_000, 0)
+        assert [("'camera'" in text, "21168 numbers" in text) for text in found] == [(True, True)] * is_told
 
 
 @pytest.mark.parametrize(
