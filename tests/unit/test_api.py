@@ -111,8 +111,8 @@ def test_mistakes_are_errors_and_end_nothing(run):
         seqrl.train({}, env=Lamp)
     with pytest.raises(ConfigError, match=r"env is <.*: give a gymnasium id, or a class or function"):
         seqrl.train("actor_critic", env=Lamp(), env_steps=5000)
-    with pytest.raises(ConfigError, match=r"'memroy' is neither an argument .*; did you mean 'memory'"):
-        seqrl.train("actor_critic", env=Lamp, memroy="gru", env_steps=5000)
+    with pytest.raises(ConfigError, match=r"'memori' is neither an argument .*; did you mean 'memory'"):
+        seqrl.train("actor_critic", env=Lamp, memori="gru", env_steps=5000)
     with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has: best_return, epoch_"):
         run.policy("best")
     with pytest.raises(ConfigError, match="give one of the two"):
