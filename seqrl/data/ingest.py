@@ -143,7 +143,9 @@ def open_store(path: str, options: dict[str, Any] | None = None, *, format: str 
     def build(folder: Path) -> None:
         _ingest(file, name, reader, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
 
-    return cached_store(_key(file, name, options, content_of(file)), build)
+    store = cached_store(_key(file, name, options, content_of(file)), build)
+    store.label = str(file)
+    return store
 
 
 def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, format: str | None = None) -> None:

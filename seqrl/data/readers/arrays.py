@@ -303,8 +303,8 @@ def _differing(after: np.ndarray, following: np.ndarray) -> np.ndarray:
         return rows
     gap = np.abs(after[rows].astype(np.float64) - following[rows]).reshape(len(rows), -1)
     size = np.abs(following).max(axis=0).reshape(-1)
-    is_far: np.ndarray = (gap > 8 * float(max(eps)) * size).any(-1)
-    return rows[is_far]
+    far: np.ndarray = rows[(gap > 8 * float(max(eps)) * size).any(-1)]
+    return far
 
 
 def _per_step(values: np.ndarray, name: str) -> np.ndarray:
