@@ -186,7 +186,13 @@ def _info(path: Path, files: list[Path], columns: Mapping[str, str]) -> StoreInf
     space = infer_observation_space(arrays)
     action_space = infer_action_space(extremes(_all_actions(files, columns["actions"])))
     return StoreInfo(
-        space, action_space, has_next_obs=has_next, spaces_are_known=False, actions_are_scaled=False, source=str(path)
+        space,
+        action_space,
+        has_next_obs=has_next,
+        has_rewards="rewards" in columns,
+        spaces_are_known=False,
+        actions_are_scaled=False,
+        source=str(path),
     )
 
 
