@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,12 +83,24 @@ def check_actions(env_space: spaces.Space[Any], expected: spaces.Space[Any], env
 
 
 def agreed_spaces(
-    info: StoreInfo, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], env_id: str
+    info: StoreInfo,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    env_id: str,
+    *,
+    reach: Callable[[], str] | None = None,
 ) -> StoreInfo:
     """Return the data's info with the spaces of the environment where the data does not say its own.
 
     Continuous actions of such data are in the environment's units, or lie in [-1, 1] and are read as scaled to its
     bounds, which is robomimic's convention.
+
+    Args:
+        info: Of the data.
+        observation_space: Of the environment.
+        action_space: Of the environment.
+        env_id: For messages.
+        reach: Tells from where to where the data's actions go, for messages.
 
     Raises:
         EnvError: If the environment gives other observations or takes other actions.
@@ -108,8 +120,9 @@ def agreed_spaces(
     is_bounded = ActionCodec(action_space).is_bounded
     if is_bounded and not ActionCodec(info.action_space).is_bounded and info.actions_are_scaled:
         raise EnvError(
-            f"environment {env_id!r} takes {action_space}, but the data's actions are outside [-1, 1] and the file "
-            "names no action space: write the space as JSON to the attribute 'action_space' of the group 'data'"
+            f"environment {env_id!r} takes {action_space}, but the actions of {info.source or 'the data'} are outside "
+            f"[-1, 1]{f' (they go {reach()})' if reach else ''} and the file names no action space: write the space as "
+            "JSON to the attribute 'action_space' of the group 'data'"
         )
     same_entries = given.keys() == recorded.keys()
     return replace(

@@ -3,10 +3,14 @@
 import json
 import re
 
+import gymnasium as gym
+import h5py
 import numpy as np
 import pytest
 
 import seqrl
+from seqrl.core.errors import ConfigError, DataError, EnvError
+from seqrl.data.convert import convert
 from seqrl.scripts import probe, select_
 
 NUM, LENGTH = 12, 8
@@ -110,3 +114,88 @@ def test_select_names_the_file_and_not_the_cache(tmp_path, capsys):
     data = saved(tmp_path / "x.npz", {k: v for k, v in COLUMNS.items() if k != "rewards"})
     assert called(select_, [str(tmp_path / "run"), "--dataset", data["path"]], data) == 2
     assert f"error: {tmp_path / 'x.npz'}: all rewards are 0" in capsys.readouterr().err
+
+
+PENDULUM = {"env": {"id": "Pendulum-v1"}, "experiment": {**SMALL["experiment"], "evaluation": {"enabled": False}}}
+
+
+def warnings_of(tmp_path, data, name="run", **options):
+    """Return the warnings of a run that begins."""
+    run = experiment(tmp_path, data, name=name, **options)
+    run.start()
+    run.close()
+    return [line for line in (tmp_path / name / "log.txt").read_text().splitlines() if "warning" in line]
+
+
+def test_bounds_that_nobody_says_are_asked_for(tmp_path):
+    data = saved(tmp_path / "x.npz", acts=np.linspace(-2.5, 2.25, NUM * LENGTH)[:, None])
+    message = (
+        r"x.npz does not say the bounds of its actions \(they go from -2.5 to 2.25\): give --env ID, or set "
+        "train.normalize_actions=min_max"
+    )
+    for algorithm in ("iql", "bc"):
+        with pytest.raises(ConfigError, match=message):
+            experiment(tmp_path, data, algorithm).start()
+
+
+def test_actions_of_a_robomimic_file_that_leave_its_convention_are_told_with_their_range(tmp_path):
+    data = saved(tmp_path / "x.npz", acts=np.linspace(-2.5, 2.25, NUM * LENGTH)[:, None])
+    convert(tmp_path / "x.npz", tmp_path / "x.hdf5", options={"columns": data["columns"]})
+    with h5py.File(tmp_path / "x.hdf5", "r+") as file:
+        for name in ("action_space", "observation_space", "spaces_are_known", "actions_are_scaled"):
+            file["data"].attrs.pop(name, None)
+    data = {"path": str(tmp_path / "x.hdf5")}
+    with pytest.raises(ConfigError, match=r"x.hdf5 does not say .* from -2.5 to 2.25\): write the space as JSON"):
+        experiment(tmp_path, data).start()
+    with pytest.raises(EnvError, match=r"actions of .*x.hdf5 are outside \[-1, 1\] \(they go from -2.5 to 2.25\)"):
+        experiment(tmp_path, data, **PENDULUM).start()
+
+
+def test_an_environment_without_bounds_is_told_how_to_get_them(tmp_path):
+    class Free(gym.Env):
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (3,))
+        action_space = gym.spaces.Box(-np.inf, np.inf, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(3, np.float32), {}
+
+    run = experiment(tmp_path, saved(tmp_path / "x.npz"))
+    run = seqrl.Experiment(run.config, make_val_env=Free)
+    with pytest.raises(EnvError, match=r"has no bounds, .* finite bounds \(gymnasium.wrappers.TransformAction, or low"):
+        run.start()
+
+
+@pytest.mark.parametrize(("reach", "told"), [(2.0, ""), (3.0, "x.npz: 33 % of the actions lie outside [-2, 2] of the")])
+def test_actions_that_will_be_clipped_are_a_warning(tmp_path, reach, told):
+    acts = np.resize([-reach, 0.0, 1.0], NUM * LENGTH)[:, None]
+    found = warnings_of(tmp_path, saved(tmp_path / "x.npz", acts=acts), **PENDULUM)
+    assert [told in line for line in found if "clipped" in line] == [True] * bool(told)
+
+
+def test_data_without_rewards_is_refused_where_they_are_read(tmp_path):
+    data = saved(tmp_path / "x.npz", {k: v for k, v in COLUMNS.items() if k != "rewards"})
+    for algorithm in ("iql", "decision_transformer"):
+        with pytest.raises(DataError, match=f"x.npz has no rewards, and {algorithm} learns from them: name them"):
+            experiment(tmp_path, data, algorithm, **PENDULUM).start()
+    convert(tmp_path / "x.npz", tmp_path / "store", options={"columns": data["columns"]})
+    with pytest.raises(DataError, match="store has no rewards"):
+        experiment(tmp_path, {"path": str(tmp_path / "store")}, **PENDULUM).start()
+    assert not warnings_of(tmp_path, data, algorithm="bc", **PENDULUM)
+    relabelled = data | {"relabel": {"type": "scale_rewards", "shift": 1.0}}
+    assert not [w for w in warnings_of(tmp_path, relabelled, "relabelled", **PENDULUM) if "reward" in w]
+
+
+@pytest.mark.parametrize("kind", ["zeros", "cancelling", "rewards"])
+def test_rewards_that_are_all_zero_are_a_warning(tmp_path, kind):
+    cancelling = np.tile([0.0] * (LENGTH - 2) + [1.0, -1.0], NUM)
+    changed = {"zeros": {"rews": 0 * cancelling}, "cancelling": {"rews": cancelling}, "rewards": {}}[kind]
+    found = warnings_of(tmp_path, saved(tmp_path / "x.npz", **changed), **PENDULUM)
+    assert len([w for w in found if "x.npz: all rewards are 0, and iql learns" in w]) == (kind == "zeros")
+
+
+def test_names_that_the_environment_does_not_have_are_told_with_its_own(tmp_path):
+    own = {k.replace("obs/obs", "obs/state"): v for k, v in COLUMNS.items()}
+    message = r'state is missing \(it has obs\); in columns, name .* as the environment does: "obs/obs", "next_obs/obs"'
+    with pytest.raises(EnvError, match=message):
+        experiment(tmp_path, saved(tmp_path / "x.npz", own), **PENDULUM).start()
