@@ -43,12 +43,15 @@ class FQE(Algo[FQESection]):
         self.target_critic = frozen_copy(self.critic)
         self.nets.update({"trunk": self.trunk, "critic": self.critic, "target_critic": self.target_critic})
 
+    def _may_be_unbounded(self) -> bool:
+        return True  # it judges whatever the policy gives
+
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return the squared error of Q."""
         state, _ = self.trunk(batch.inputs)
         q_BTC = self._q(self.critic, state[:, :-1], batch.actions[:, :, None])
         with torch.no_grad():
-            after = (state[:, 1:], batch.extras[PROPOSED][:, 1:])
+            after = (state[:, 1:], self.inputs.scaled_actions(batch.extras[PROPOSED][:, 1:]))
             value_BT1 = self._q(self.target_critic, *after).mean(-1, keepdim=True)
             given = (batch.rewards * self.algo_config.reward_multiplier, batch.terminated, batch.mask)
             target_BT1 = n_step_targets(*given, value_BT1, self.discounts, 1)
@@ -69,7 +72,8 @@ class FQE(Algo[FQESection]):
     def values(self, inputs: SeqInputs, actions: Float[Tensor, "B L K A"]) -> Float[Tensor, "B L"]:
         """Return the policy's value at every input, in the data's reward units, from what it would do there."""
         state, _ = self.trunk(inputs)
-        return self._q(self.critic, state, actions).mean(-1) / self.algo_config.reward_multiplier
+        scaled = self.inputs.scaled_actions(actions)
+        return self._q(self.critic, state, scaled).mean(-1) / self.algo_config.reward_multiplier
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
         """Move input statistics and target critics."""

@@ -286,9 +286,9 @@ class ActionCodec:
         """
         if not self.is_bounded:
             raise EnvError(
-                f"action space {self.space!r} has no bounds, so actions cannot be scaled to [-1, 1]; "
-                "give it finite low and high (gymnasium.wrappers.RescaleAction, or a new Box), or, to imitate data, "
-                "set train.normalize_actions to min_max or gaussian"
+                f"action space {self.space!r} has no bounds, so actions cannot be scaled to [-1, 1]: give the space "
+                "finite bounds (gymnasium.wrappers.TransformAction, or low and high of the Box in the environment), "
+                "or, to learn from data alone, set train.normalize_actions to min_max"
             )
 
     def encode(self, actions: np.ndarray) -> np.ndarray:

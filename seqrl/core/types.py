@@ -61,7 +61,7 @@ class Trajectory:
         problems = self._shape_problems()
         problems += self._nonfinite_problems() + ([] if problems else self._order_problems())
         if problems:
-            raise DataError(f"trajectory of {self.env_name or 'unknown environment'}: " + "; ".join(problems))
+            raise DataError((f"trajectory of {self.env_name}: " if self.env_name else "") + "; ".join(problems))
         return self
 
     def _shape_problems(self) -> list[str]:

@@ -81,10 +81,12 @@ def path_of_cached(file: Path, content: Mapping[str, Any], options: Mapping[str,
 def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
 
-    Stores that were made before their actions had units are not taken.
+    Stores that were made before their actions had units are not taken, nor those of arrays whose ``next_obs`` was not
+    compared.
     """
     key = {"path": str(path.resolve()), "options": dict(options), **content}
-    return key if name == "robomimic" else {**key, "format": name, "has_units": True}
+    compared = {"is_compared": True} if name == "arrays" else {}
+    return key if name == "robomimic" else {**key, "format": name, "has_units": True, **compared}
 
 
 def content_of(path: Path) -> dict[str, Any]:
@@ -143,7 +145,9 @@ def open_store(path: str, options: dict[str, Any] | None = None, *, format: str 
     def build(folder: Path) -> None:
         _ingest(file, name, reader, options, folder, "; SEQRL_CACHE_DIR moves the cache to another disk")
 
-    return cached_store(_key(file, name, options, content_of(file)), build)
+    store = cached_store(_key(file, name, options, content_of(file)), build)
+    store.label = str(file)
+    return store
 
 
 def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, format: str | None = None) -> None:

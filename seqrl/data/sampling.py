@@ -40,7 +40,7 @@ def count_votes(sampler: str, store: Store, numbers: np.ndarray) -> np.ndarray:
     if votes.shape != (len(numbers),) or not np.isfinite(votes).all() or (votes < 0).any():
         raise DataError(f"sampler {sampler!r} must give {len(numbers)} finite votes of at least 0, one per trajectory")
     if len(votes) and not votes.any():
-        raise DataError(f"sampler {sampler!r} gives no trajectory of {store.path} a vote")
+        raise DataError(f"sampler {sampler!r} gives no trajectory of {store.label} a vote")
     return votes
 
 

@@ -18,8 +18,9 @@ def column_stats(
 ) -> ColumnStats:
     """Return the statistics of one column over all transitions of the sources, whatever their weights.
 
-    Of observations these are the inputs that were acted on, without an episode's last one; of ``prev_action`` the
-    actions themselves. Blocks are combined exactly (Chan et al., 1979), so memory is bounded.
+    Of observations these are the inputs that were acted on, without an episode's last one; of ``prev_action`` and
+    ``prev_reward`` the actions and rewards themselves. Blocks are combined exactly (Chan et al., 1979), so memory is
+    bounded.
 
     Args:
         sources: Training trajectories.
@@ -46,7 +47,7 @@ def column_stats(
 
 def _blocks(sources: Sequence[Source], column: str) -> Iterator[np.ndarray]:
     """Yield ``(N, ...)`` rows, one per transition."""
-    shift = int(column == "prev_action")  # row t holds the action before input t
+    shift = int(column in ("prev_action", "prev_reward"))  # row t holds those before input t
     for source in sources:
         numbers = source.numbers
         lengths = source.store.length[numbers]

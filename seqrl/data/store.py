@@ -209,6 +209,7 @@ class Store:
         path: Folder of the store.
 
     Attributes:
+        label: What messages call it: the file that it was read from, or its folder.
         info: What holds for all trajectories.
         shard, row, length, start_step, total_reward, env_names, names: One entry per trajectory.
         num_evicted: Transitions that have vanished between two refreshes of this reader.
@@ -218,7 +219,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.label = path, str(path)
         self.info = _read_info(path)
         self._shards: list[ShardReader] = []
         self.num_evicted = 0

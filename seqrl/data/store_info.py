@@ -26,6 +26,7 @@ class StoreInfo:
         env_kwargs: Arguments it was made with.
         has_next_obs: Whether the last input of a trajectory is a true observation; without it, algorithms that
             bootstrap must refuse the data.
+        has_rewards: Whether the data has rewards; else all of them are 0.
         spaces_are_known: Whether the data says its spaces; else they are inferred from its values.
         actions_are_scaled: Of data that does not: whether continuous actions in [-1, 1] stand for the environment's
             bounds; else they are what the environment takes.
@@ -38,6 +39,7 @@ class StoreInfo:
     env_id: str | None = None
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     has_next_obs: bool = True
+    has_rewards: bool = True
     spaces_are_known: bool = True
     actions_are_scaled: bool = True
     filters: dict[str, list[str]] = field(default_factory=dict)
@@ -50,12 +52,11 @@ class StoreInfo:
             DataError: That names the attributes.
         """
         filters = self.filters.values() if isinstance(self.filters, dict) else [None]
+        flags = ("has_next_obs", "has_rewards", "spaces_are_known", "actions_are_scaled")
         types = {
             "env_id": self.env_id is None or isinstance(self.env_id, str),
             "env_kwargs": isinstance(self.env_kwargs, dict),
-            "has_next_obs, spaces_are_known, actions_are_scaled": all(
-                type(flag) is bool for flag in (self.has_next_obs, self.spaces_are_known, self.actions_are_scaled)
-            ),
+            ", ".join(flags): all(type(getattr(self, flag)) is bool for flag in flags),
             "filters": all(isinstance(f, list) and all(isinstance(n, str) for n in f) for f in filters),
             "source": isinstance(self.source, str),
         }
@@ -71,6 +72,7 @@ class StoreInfo:
             "env_id": self.env_id,
             "env_kwargs": self.env_kwargs,
             "has_next_obs": self.has_next_obs,
+            "has_rewards": self.has_rewards,
             "spaces_are_known": self.spaces_are_known,
             "actions_are_scaled": self.actions_are_scaled,
             "filters": self.filters,
@@ -91,8 +93,7 @@ class StoreInfo:
             return cls(
                 observation_space=space_from_json(value["observation_space"]),
                 action_space=space_from_json(value["action_space"]),
-                spaces_are_known=value.get("spaces_are_known", True),
-                actions_are_scaled=value.get("actions_are_scaled", True),
+                **{k: value.get(k, True) for k in ("has_rewards", "spaces_are_known", "actions_are_scaled")},
                 **{k: value[k] for k in ("env_id", "env_kwargs", "has_next_obs", "filters", "source")},
             )
         except KeyError as error:

@@ -24,6 +24,7 @@ from seqrl.reports.plots import (
 
 TITLES = {"iqm": "IQM", "mean": "mean", "median": "median", "optimality_gap": "optimality gap"}
 MAX_PAIRS = 15
+MAX_SETTINGS = 12
 
 
 def write_comparison(folder: Path, found: Comparison) -> list[Path]:
@@ -68,7 +69,14 @@ def comparison_table(found: Comparison) -> str:
         ]
         head = ["X", "Y", "P(X > Y)", "mean of X - mean of Y", "p (Welch)", "seeds needed"]
         parts.append(markdown_table(head, rows))
+    if found.settings:
+        parts += ["Where they differ", "\n".join(f"- {name}: {_shortened(s)}" for name, s in found.settings.items())]
     return "\n\n".join(parts)
+
+
+def _shortened(settings: Sequence[str]) -> str:
+    more = len(settings) - MAX_SETTINGS
+    return ", ".join(settings[:MAX_SETTINGS]) + (f" and {more} more (settings in results.json)" if more > 0 else "")
 
 
 def _scores(method: MethodResult, task: str) -> str:

@@ -101,6 +101,7 @@ class Comparison:
         improvement: (method, other) -> probability that the first beats the second.
         differences: (method, other) -> difference of their means.
         thresholds: Of the profiles.
+        settings: Method -> settings in which it differs from those of its name, where that has only a number.
     """
 
     options: Options
@@ -109,6 +110,7 @@ class Comparison:
     improvement: Mapping[tuple[str, str], Estimate]
     differences: Mapping[tuple[str, str], Difference]
     thresholds: np.ndarray
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -125,6 +127,7 @@ class Comparison:
             "improvement": [{"better": x, "worse": y, **asdict(e)} for (x, y), e in self.improvement.items()],
             "differences": [{"first": x, "second": y, **asdict(d)} for (x, y), d in self.differences.items()],
             "thresholds": self.thresholds.tolist(),
+            "settings": {name: list(settings) for name, settings in self.settings.items()},
         }
 
 
@@ -163,7 +166,8 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
     pairs = [(x, y) for i, x in enumerate(names) for y in names[i + 1 :]]
     improvement = {(x, y): statistics.estimate_improvement(groups[x], groups[y]) for x, y in pairs}
     differences = {(x, y): compare_means(groups[x], groups[y]) for x, y in pairs}
-    return Comparison(options, tasks, results, improvement, differences, thresholds)
+    settings = {method.name: method.settings for method in methods if method.settings and method.name in scores}
+    return Comparison(options, tasks, results, improvement, differences, thresholds, settings)
 
 
 def _result(

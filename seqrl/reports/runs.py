@@ -116,10 +116,17 @@ def _environment(path: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, 
 # -------------------------------------------------------------------------------------------- methods
 @dataclass(frozen=True)
 class Method:
-    """Runs that differ in task and seed only, or that a person has put under one name."""
+    """Runs that differ in task and seed only, or that a person has put under one name.
+
+    Attributes:
+        name: Of it.
+        runs: At least one.
+        settings: What a number at the end of the name stands for: the settings in which it differs from its rivals.
+    """
 
     name: str
     runs: Sequence[Run]
+    settings: Sequence[str] = ()
 
 
 def group_runs(arguments: Sequence[str]) -> list[Method]:
@@ -164,8 +171,10 @@ def _grouped(runs: Sequence[Run], taken: set[str]) -> list[Method]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(method_of(run), sort_keys=True), []).append(run)
-    names = method_names([method_of(group[0]) for group in groups.values()], taken)
-    return [Method(name, group) for name, group in zip(names, groups.values(), strict=True)]
+    configs = [method_of(group[0]) for group in groups.values()]
+    names = method_names(configs, taken)
+    settings = [_told_below(config, configs) for config in configs]
+    return [Method(*own) for own in zip(names, groups.values(), settings, strict=True)]
 
 
 def method_of(run: Run) -> dict[str, Any]:
@@ -188,8 +197,7 @@ def method_names(configs: Sequence[Mapping[str, Any]], taken: set[str] | None = 
     bases = [_base_name(config) for config in configs]
     names = []
     for i, base in enumerate(bases):
-        rivals = [c for j, c in enumerate(configs) if bases[j] == base and j != i]
-        paths = sorted({path for rival in rivals for path, _, _ in differences(dict(configs[i]), dict(rival))})
+        paths = _differing(configs[i], configs)
         if len(paths) > MAX_DIFFERENCES:
             names.append(f"{base} {1 + bases[:i].count(base)}")
         else:
@@ -197,6 +205,18 @@ def method_names(configs: Sequence[Mapping[str, Any]], taken: set[str] | None = 
             names.append(" ".join([base, ", ".join(settings)]).strip())
     names = [f"{name} {1 + names[:i].count(name)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
     return [f"{name} (config)" if name in (taken or ()) else name for name in names]
+
+
+def _differing(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the settings in which a method differs from the others of its algorithm and memory."""
+    rivals = [other for other in configs if _base_name(other) == _base_name(config)]
+    return sorted({path for rival in rivals for path, _, _ in differences(dict(config), dict(rival))})
+
+
+def _told_below(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the settings that are too many for the method's name, each with its value."""
+    paths = _differing(config, configs)
+    return [f"{path}={_value(config, path)}" for path in paths] if len(paths) > MAX_DIFFERENCES else []
 
 
 def _base_name(config: Mapping[str, Any]) -> str:

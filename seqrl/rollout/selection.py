@@ -28,6 +28,7 @@ from seqrl.data.statistics import column_stats
 from seqrl.data.store import Store
 from seqrl.data.store_info import codec_for
 from seqrl.reports.intervals import Estimate, bootstrap_interval, resamples
+from seqrl.rollout.agreement import check_data
 from seqrl.rollout.evaluator import evaluation_mode
 
 ROWS_AT_ONCE, MAX_WINDOW, TOKENS = 1024, 64, 768
@@ -73,7 +74,7 @@ def actions_along(
         DataError: If a trajectory begins within an episode: what the policy remembers there is not known.
     """
     num_draws = 1 if deterministic else num_draws
-    check_whole(store.start_step, np.ones(len(store), bool), str(store.path))
+    check_whole(store.start_step, np.ones(len(store), bool), store.label)
     if algo.goal_keys:
         raise DataError(
             "a policy that reads goals (observation.goal_keys) cannot be judged: it would know how each episode ends"
@@ -136,10 +137,12 @@ def policy_value(
         deterministic: Whether it acts greedily.
 
     Raises:
-        DataError: If the store holds pieces of episodes, or no last observations, or no rewards.
+        DataError: If the store holds pieces of episodes, or no last observations, or no rewards, or is of other
+            observations or actions.
     """
+    check_data(store.info, algo.obs, action_space, store.label)
     if not store.info.has_next_obs:
-        raise DataError(f"{store.path}: fitted Q evaluation needs the observation after the last action (next_obs)")
+        raise DataError(f"{store.label}: fitted Q evaluation needs the observation after the last action (next_obs)")
     config = config or fit_config(store, like=algo.config)
     proposed = actions_along(algo, store, num_draws=num_draws, deterministic=deterministic, seed=config.train.seed)
     codec = action_codec(action_space)
@@ -162,7 +165,8 @@ def fit_config(
 
     Args:
         store: The data.
-        like: Of the policy: the fit sees, scales and encodes observations as it does; None takes a small network.
+        like: Of the policy: the fit sees, scales and encodes observations, and scales actions, as it does; None takes a
+            small network.
         num_steps: Gradient steps; None takes what values need to reach the start of the longest episode.
         gamma: Discount of the value.
         seed: Of weights and batches.
@@ -171,7 +175,7 @@ def fit_config(
     index = np.minimum(np.arange(longest + 1), store.length[:, None])
     rewards = store.gather(np.arange(len(store)), index, ["prev_reward"])["prev_reward"][:, 1:]
     if not rewards.any():
-        raise DataError(f"{store.path}: all rewards are 0, so no policy is worth more than another")
+        raise DataError(f"{store.label}: all rewards are 0, so no policy is worth more than another")
     spread = float(np.std(discounted_returns(rewards, store.length, gamma)[:, 0]))
     window = max(2, min(longest, MAX_WINDOW))
     if num_steps is None:
@@ -185,7 +189,7 @@ def fit_config(
         "algo": {"gamma": gamma, "reward_multiplier": 1.0 / spread if spread > 1e-6 else 1.0},
     }
     if like is not None:
-        values["train"] |= {"normalize_obs": like.train.normalize_obs}
+        values["train"] |= {k: getattr(like.train, k) for k in ("normalize_obs", "normalize_actions")}
     config: FQEConfig = build_section(FQEConfig, values, "fitted Q evaluation")
     return config
 
@@ -218,7 +222,10 @@ def fitted(
         torch.manual_seed(integer_seed(train.seed, "fqe"))
         fit = FQE(config, {k: specs[k] for k in seen}, codec, "cpu")
         if fit.normalizer is not None:
-            fit.use_statistics({k: column_stats(sources, f"obs/{k}") for k in fit.normalizer.names}, None)
+            obs = {k: column_stats(sources, f"obs/{k}") for k in fit.normalizer.names}
+            encode = codec_for(store.info, codec.space).encode
+            has_actions = fit.normalizer.action is not None
+            fit.use_statistics(obs, column_stats(sources, "prev_action", convert=encode) if has_actions else None)
         fit.set_train()
         fit.wants_metrics = False
         for k in range(train.steps_per_epoch):

@@ -18,6 +18,7 @@ from seqrl.data.mixture import Source
 from seqrl.data.sequence_dataset import SequenceDataset
 from seqrl.data.store import Store
 from seqrl.reports.plots import COLOURS, TITLE_SIZE, make_figure, save_figure
+from seqrl.rollout.agreement import check_data
 from seqrl.rollout.evaluator import evaluation_mode
 
 
@@ -61,10 +62,11 @@ def values_along(
 
     Raises:
         ConfigError: If the algorithm learns no values.
-        DataError: If there is no such trajectory.
+        DataError: If there is no such trajectory, or it is of other observations or actions.
     """
     if not isinstance(algo, ValueAgent) or not algo.learns_values:
         raise ConfigError(f"{algo.config.algo_name} learns no values, so there is nothing to show along an episode")
+    check_data(store.info, algo.obs, action_space, store.label)
     found = []
     for number in numbers:
         if not 0 <= number < len(store):

@@ -104,7 +104,7 @@ def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
     p.add_argument("--format", help="reader of data that is not a store (default: the first that can read it)")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
-    says = 'what the arrays of a file are, as JSON: {"obs/state": NAME, "actions": NAME, ...}'
+    says = 'what the arrays of a file are, as JSON: {"obs/obs": NAME, "next_obs/obs": NAME, "actions": NAME, ...}'
     p.add_argument("--columns", type=json_object, help=says)
     size = "shrink images of LeRobot data to this size"
     p.add_argument("--image-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help=size)

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, and return the exit code."""
-    args = parser().parse_args(argv)
+    args = parser().parse_args(_with_ranges(sys.argv[1:] if argv is None else argv))
     check_seed(args.seed)
     if args.resamples < 100:
         raise ConfigError(f"--resamples must be at least 100, got {args.resamples}")
@@ -71,6 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(json.dumps(found.to_json(), indent=2) if args.json else comparison_table(found))
     print(f"wrote {', '.join(f.name for f in files)} to {args.output}", file=sys.stderr)
     return 0
+
+
+def _with_ranges(words: Sequence[str]) -> list[str]:
+    """Return the command line with each ``--range`` and what follows it as one word: a minus is no option there."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] == "--range":
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from seqrl.configs.overrides import parse_value
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_seed, json_object, script
+from seqrl.scripts._script import add_reader_options, check_seed, json_object, reader_options, script
 
 _PREFIX = "env.kwargs."
 _TARGET = "algo.target_return"
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
+    add_reader_options(p)
     p.add_argument(
         "--output", type=Path, default=Path("probe"), metavar="DIR",
         help="folder for probe.json, probe.md and probe.png, or values.json and values.png (default %(default)s)",
@@ -87,7 +87,8 @@ def _draw_values(args: argparse.Namespace) -> int:
         raise ConfigError(f"--at {args.at}: must be numbers of episodes, from 0 on, separated by commas")
     checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)
     algo, _, action_space = load_algo(checkpoint, args.device)
-    episodes = values_along(algo, open_store(args.values), numbers, action_space)
+    store = open_store(args.values, reader_options(args), format=args.format)
+    episodes = values_along(algo, store, numbers, action_space)
     args.output.mkdir(parents=True, exist_ok=True)
     found = {"checkpoint": str(checkpoint.path), "dataset": args.values, "episodes": [e.to_json() for e in episodes]}
     write_json(args.output / "values.json", found)

@@ -43,7 +43,7 @@ from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, find_data
 from seqrl.training.summary import log_summary
 from seqrl.training.testing import play_test
-from seqrl.training.world import GivenMakers, find_world
+from seqrl.training.world import GivenMakers
 
 __all__ = ["Experiment", "Progress", "RunStats"]
 
@@ -329,10 +329,8 @@ class Experiment:
             self.parts = replace(self.parts, data=self.init_dsets())
         if role != "collect":
             check_metrics(config.train, self.parts.data.valid)
-        collects = setup.is_collecting(config, role) or self.parts.commands_actors
-        world = find_world(config, self.parts.data.info, self._makers, is_collecting=collects, warn=self.warn)
-        self.parts = replace(self.parts, world=world)
-        path = setup.run_path(config, world.env_id)
+        self.parts = replace(self.parts, world=setup.build_world(config, self.parts, self._makers, self.warn))
+        path = setup.run_path(config, self.parts.world.env_id)
         goes_on = self._resume and last_checkpoint(path) is not None
         gets_weights_later = goes_on or role == "collect" or config.train.init_from is not None
         seed_everything(config.train.seed)  # the same networks on every rank

@@ -21,7 +21,7 @@ from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import ConfigError, DataError, TrainingError
+from seqrl.core.errors import ConfigError, TrainingError
 from seqrl.core.files import expanded, write_json
 from seqrl.core.host import provenance, read_starts
 from seqrl.core.host_memory import keep_freed_memory, total_memory
@@ -38,6 +38,7 @@ from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.environments import build_env
 from seqrl.rollout.evaluator import Evaluator
 from seqrl.training.collector import Collector, build_exploration
+from seqrl.training.data_checks import action_range, check_bounds, check_next_obs, check_rewards, warn_of_clipped
 from seqrl.training.learner import Learner, TrainStep
 from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, check_loggers
 from seqrl.training.parts import Parts, Role
@@ -47,7 +48,7 @@ from seqrl.training.run_folder import RunFolder, default_name, join_run, saved_c
 from seqrl.training.run_log import RunLog
 from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
 from seqrl.training.weights import CollectorSlot
-from seqrl.training.world import Warn, World, build_eval_env, training_makers
+from seqrl.training.world import GivenMakers, Warn, World, build_eval_env, find_world, training_makers
 
 MAX_NAME_BYTES = 240
 """Of a run; systems take 255, and what is written beside it first has 14 more."""
@@ -145,6 +146,20 @@ def open_processes(config: BaseConfig) -> Processes:
     return Processes(device, precision=config.train.precision)
 
 
+def build_world(config: BaseConfig, parts: Parts, given: GivenMakers, warn: Warn) -> World:
+    """Find out what to act in, and agree on spaces that are complete.
+
+    Raises:
+        ConfigError: If an environment is needed, or the bounds of the actions, and nobody names them.
+        EnvError: If an environment cannot be made, or has other spaces than the data or another one.
+    """
+    collects, data = is_collecting(config, parts.role) or parts.commands_actors, parts.data
+    reach = functools.partial(action_range, data.sources) if data.sources else None
+    world = find_world(config, data.info, given, is_collecting=collects, warn=warn, reach=reach)
+    check_bounds(config, world, data)
+    return world
+
+
 # ------------------------------------------------------------------------------------------ algorithm
 def build_algo(config: BaseConfig, info: StoreInfo, device: torch.device) -> Algo[Any]:
     """Return the algorithm that the run file names, for the spaces of the run.
@@ -185,25 +200,15 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
         )
     if parts.role != "collect":
         algo.check_hardware(is_half=config.train.precision != "no")
-    _check_next_obs(config, algo, parts.data)
+    check_next_obs(config, algo, parts.data)
+    check_rewards(config, algo, parts.data, warn)
+    warn_of_clipped(parts.world, parts.data, warn)
     if is_collecting(config, parts.role) or parts.commands_actors:
         _check_collection(config, algo, parts.world)
     for section, what in ((config.train, "train"), (config.collect, "collect")):
         num_epochs = config.train.num_epochs
         if section.steps_per_epoch and 0 < num_epochs <= section.start_epoch:
             warn(f"{what}.start_epoch {section.start_epoch} is beyond train.num_epochs {num_epochs}")
-
-
-def _check_next_obs(config: BaseConfig, algo: Algo, data: Data) -> None:
-    infos = [s.store.info for s in data.sources]
-    if data.dataset is not None and data.dataset.info is not None:
-        infos.append(data.dataset.info)
-    without = [info for info in infos if not info.has_next_obs]
-    if "next_obs" in algo.needs and without:
-        raise DataError(
-            f"{config.algo_name} bootstraps from the last observation, which {without[0].source} does not "
-            "have (next_obs); use bc, or write next_obs"
-        )
 
 
 def _check_collection(config: BaseConfig, algo: Algo, world: World) -> None:

@@ -182,7 +182,9 @@ def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int
         finally:
             env.close()
 
-    return cached_store(key, build)
+    store = cached_store(key, build)
+    store.label = store.info.source
+    return store
 
 
 def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> tuple[list[Source], list[Source]]:

@@ -128,8 +128,9 @@ def _plan(config: BaseConfig, parts: Parts, epoch: int, cost: Prediction) -> dic
     seen = steps * train.batch_size * train.accumulate_batches * train.window_steps
     if train.batch_size_is == "per_rank":
         seen *= parts.processes.number
+    epochs = "1 epoch" if train.num_epochs == 1 else f"{train.num_epochs} epochs"
     plan = {
-        "gradient steps": f"{steps} ({train.num_epochs} epochs of {train.steps_per_epoch})",
+        "gradient steps": f"{steps} ({epochs} of {train.steps_per_epoch})",
         "batch": f"{train.batch_size} windows of {train.window_steps}"
         + (f", {train.accumulate_batches} accumulated" if train.accumulate_batches > 1 else ""),
     }

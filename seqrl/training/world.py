@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,13 @@ class World:
 
 
 def find_world(
-    config: BaseConfig, info: StoreInfo | None, given: GivenMakers, *, is_collecting: bool, warn: Warn
+    config: BaseConfig,
+    info: StoreInfo | None,
+    given: GivenMakers,
+    *,
+    is_collecting: bool,
+    warn: Warn,
+    reach: Callable[[], str] | None = None,
 ) -> World:
     """Find out what to evaluate and collect in, and agree on the spaces.
 
@@ -107,6 +113,7 @@ def find_world(
         given: What a user gave instead of ids.
         is_collecting: Whether this process acts in training environments.
         warn: Takes what is odd, but no error.
+        reach: Tells from where to where the data's actions go, for messages.
 
     Raises:
         ConfigError: If an environment is needed, and none is named.
@@ -144,7 +151,7 @@ def find_world(
             _check_alike(eval_tasks, seen)
             eval_makers = makers
             found = zip(_labels(eval_tasks), seen, strict=True)
-    agreed, env_obs = _agreed(info, found, train_tasks)
+    agreed, env_obs = _agreed(config, info, found, train_tasks, reach)
     return World(agreed, train_tasks, eval_tasks, given, eval_makers, env_obs)
 
 
@@ -204,7 +211,11 @@ def _leaves(space: spaces.Space[Any]) -> dict[str, spaces.Box]:
 
 
 def _agreed(
-    info: StoreInfo | None, found: Iterable[tuple[str, Spaces]], train_tasks: Sequence[Task]
+    config: BaseConfig,
+    info: StoreInfo | None,
+    found: Iterable[tuple[str, Spaces]],
+    train_tasks: Sequence[Task],
+    reach: Callable[[], str] | None,
 ) -> tuple[StoreInfo, list[dict[str, ObsSpec]]]:
     """Return the spaces that the data and all environments speak of, and what each environment observes."""
     entries = []
@@ -212,11 +223,11 @@ def _agreed(
         entries.append(obs_specs(observation_space))
         if info is not None:
             try:
-                info = agreed_spaces(info, observation_space, action_space, name)
+                info = agreed_spaces(info, observation_space, action_space, name, reach=reach)
             except EnvError as error:
                 first = _labels(train_tasks)[0] if len(train_tasks) > 1 else name
                 hint = f" (of {first!r}); env.common_space=on joins tasks of different spaces" if first != name else ""
-                raise EnvError(f"{error}{hint}") from error
+                raise EnvError(f"{error}{hint}{_names_in_columns(config, info, entries[-1])}") from error
             continue
         ActionCodec(action_space)  # raises where it is not supported
         info = StoreInfo(
@@ -228,6 +239,14 @@ def _agreed(
         )
     assert info is not None
     return info, entries
+
+
+def _names_in_columns(config: BaseConfig, info: StoreInfo, given: Mapping[str, ObsSpec]) -> str:
+    """Return how ``columns`` name what the environment observes, if the data has others."""
+    if obs_specs(info.observation_space).keys() <= given.keys() or not any(s.columns for s in config.train.data):
+        return ""
+    names = ", ".join(f'"obs/{name}", "next_obs/{name}"' for name in given)
+    return f"; in columns, name the observations as the environment does: {names}"
 
 
 # ------------------------------------------------------------------------------------ making environments

@@ -21,7 +21,10 @@ from seqrl.data.store_info import StoreInfo
 _ENDS = ("episode", "episode_ends", "terminated", "truncated")
 _PLAIN = ("actions", "rewards", "action_mask", *_ENDS)
 _BY_NAME = ("obs/", "next_obs/", "goal/")
-_EXAMPLE = '{"obs/state": "states", "actions": "acts", "rewards": "rews", "terminated": "dones"}'
+_EXAMPLE = (
+    '{"obs/obs": "states", "next_obs/obs": "next_states", "actions": "acts", "rewards": "rews", "terminated": "dones"}'
+    " (obs/NAME: the key of the environment's Dict, or obs/obs for a plain Box)"
+)
 _READ_BYTES = 1 << 22
 _BLOCK_ROWS = 1 << 14
 
@@ -115,8 +118,9 @@ def read_arrays(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo
     """Open arrays; what belongs to one episode is read at a time.
 
     In a file of many episodes these end where ``episode`` changes, at ``episode_ends`` (numbers of rows, cumulated), or
-    where ``terminated`` or ``truncated`` is set. Without ``next_obs`` the last observation is repeated, unless an
-    episode with a file of its own has one observation more than actions.
+    where ``terminated`` or ``truncated`` is set. Within an episode ``next_obs`` has to be the observation of the next
+    row. Without it the last observation is repeated, unless an episode with a file of its own has one observation more
+    than actions.
 
     Args:
         path: See :class:`Arrays`.
@@ -166,7 +170,8 @@ def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
     obs, after = ({k.split("/", 1)[1] for k in columns if k.startswith(p)} for p in ("obs/", "next_obs/"))
     if after and after != obs:
         raise DataError(
-            f"{path}: columns: next_obs is of {', '.join(sorted(after))}, and obs of {', '.join(sorted(obs))}"
+            f"{path}: columns: every obs/NAME needs a next_obs/NAME; names of obs: {', '.join(sorted(obs))}; of "
+            f"next_obs: {', '.join(sorted(after))}"
         )
     return dict(columns)
 
@@ -181,7 +186,13 @@ def _info(path: Path, files: list[Path], columns: Mapping[str, str]) -> StoreInf
     space = infer_observation_space(arrays)
     action_space = infer_action_space(extremes(_all_actions(files, columns["actions"])))
     return StoreInfo(
-        space, action_space, has_next_obs=has_next, spaces_are_known=False, actions_are_scaled=False, source=str(path)
+        space,
+        action_space,
+        has_next_obs=has_next,
+        has_rewards="rewards" in columns,
+        spaces_are_known=False,
+        actions_are_scaled=False,
+        source=str(path),
     )
 
 
@@ -207,7 +218,7 @@ def _one_each(files: list[Path], columns: Mapping[str, str], truncates: bool, *,
             has_last = all(len(v) == len(values["actions"]) + 1 for k, v in values.items() if k.startswith("obs/"))
             if has_last != knows_last and not any(k.startswith("next_obs/") for k in columns):
                 raise DataError(f"{file} {'has' if has_last else 'lacks'} a last observation, unlike {files[0].name}")
-            trajectory = _trajectory(values, truncates).check()
+            trajectory = _sound(values, columns, truncates)
         yield file.stem, trajectory
 
 
@@ -219,14 +230,18 @@ def _one_after_another(files: list[Path], columns: Mapping[str, str], truncates:
             ends = _ends(source, columns)
             arrays = {k: source.array(v) for k, v in columns.items() if k not in ("episode", "episode_ends")}
             if wrong := next((k for k, a in arrays.items() if a.shape[0] != ends[-1]), None):
-                raise DataError(f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, but the episodes {ends[-1]}")
+                raise DataError(
+                    f"{columns[wrong]} has {arrays[wrong].shape[0]} rows, but all episodes together have {ends[-1]}: "
+                    "each array needs one row for each step"
+                )
         begin = 0
         for number, end in enumerate(ends):
+            name = f"episode_{number}"
             with _naming(path):
                 values = {k: array.rows(int(end) - begin) for k, array in arrays.items()}
-                trajectory = _trajectory(values, truncates).check()
+                trajectory = _sound(values, columns, truncates, name, begin)
             begin = int(end)
-            yield f"episode_{number}", trajectory
+            yield name, trajectory
 
 
 def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
@@ -248,6 +263,56 @@ def _ends(source: _Source, columns: Mapping[str, str]) -> np.ndarray:
     return np.append(np.flatnonzero(last) + 1, num)
 
 
+def _sound(
+    values: Mapping[str, np.ndarray], columns: Mapping[str, str], truncates: bool, name: str = "", begin: int = 0
+) -> Trajectory:
+    """Return the trajectory of an episode's arrays.
+
+    Args:
+        values: Our name -> rows.
+        columns: Our name -> name of the array, for messages.
+        truncates: Whether ``terminated`` is a time limit.
+        name: Of the episode, where its file has others too.
+        begin: Its first row in the file.
+
+    Raises:
+        DataError: That names episode and row, if a number is not finite, or ``next_obs`` is not what follows.
+    """
+    where = f"{name}, " if name else ""
+    for k, rows in values.items():
+        if rows.dtype.kind == "f" and not (is_finite := np.isfinite(rows)).all():
+            row = int(np.argwhere(~is_finite)[0][0])
+            raise DataError(f"{where}row {begin + row} of {columns[k]} ({k}): a value is not finite")
+    try:
+        trajectory = _trajectory(values, truncates).check()
+    except DataError as error:
+        told = f"{name} (rows {begin} to {begin + len(values['actions']) - 1}): " if name else ""
+        raise DataError(f"{told}{error}") from error
+    for k in (k for k in values if k.startswith("next_obs/")):
+        after, following = values[k], values[k.removeprefix("next_")][1:]
+        num = min(len(after), len(following))  # the last has nothing to be compared with
+        if len(differing := _differing(after[:num], following[:num])):
+            row = begin + int(differing[0])
+            raise DataError(
+                f"{where}row {row}: {columns[k]} ({k}) is not the observation of row {row + 1} (so in "
+                f"{len(differing)} of {num} rows of the episode): shuffled transitions cannot be read as episodes, and "
+                "episodes must end where columns say"
+            )
+    return trajectory
+
+
+def _differing(after: np.ndarray, following: np.ndarray) -> np.ndarray:
+    """Return the rows in which two arrays ``(N, ...)`` differ by more than the rounding of floats."""
+    rows = np.flatnonzero((after != following).any(axis=tuple(range(1, after.ndim))))
+    eps = [np.finfo(values.dtype).eps for values in (after, following) if values.dtype.kind == "f"]
+    if not eps or not len(rows):
+        return rows
+    gap = np.abs(after[rows].astype(np.float64) - following[rows]).reshape(len(rows), -1)
+    size = np.abs(following).max(axis=0).reshape(-1)
+    far: np.ndarray = rows[(gap > 8 * float(max(eps)) * size).any(-1)]
+    return far
+
+
 def _per_step(values: np.ndarray, name: str) -> np.ndarray:
     """Return ``(T,)`` of ``(T,)`` or ``(T, 1)``."""
     if values.shape not in ((len(values),), (len(values), 1)):
@@ -255,7 +320,7 @@ def _per_step(values: np.ndarray, name: str) -> np.ndarray:
     return values.reshape(-1)
 
 
-def _trajectory(values: dict[str, np.ndarray], truncates: bool) -> Trajectory:
+def _trajectory(values: Mapping[str, np.ndarray], truncates: bool) -> Trajectory:
     num = len(values["actions"])
 
     def flag(name: str) -> np.ndarray:

@@ -184,6 +184,7 @@ def read_lerobot(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInf
             spaces.Dict(space),
             infer_action_space(extremes(reading.actions())),
             has_next_obs=False,
+            has_rewards=dataset.reward is not None,
             spaces_are_known=False,
             actions_are_scaled=False,
             source=str(path),

@@ -172,6 +172,7 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
         spaces_are_known=None not in (observation, action) and bool(_attribute(data, "spaces_are_known", True)),
         actions_are_scaled=bool(_attribute(data, "actions_are_scaled", True)),
         has_next_obs=all(_has(data[n], "next_obs") for n in names),
+        has_rewards=any(_has(data[n], "rewards") for n in names),
         filters={k: [as_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )

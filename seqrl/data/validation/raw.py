@@ -17,7 +17,7 @@ from seqrl.core.spaces import space_from_json
 from seqrl.core.strict_json import parse_json
 from seqrl.data.convert import is_store
 from seqrl.data.hdf5_file import foreign_file
-from seqrl.data.readers.robomimic import as_text, check_size, datasets, natural_order
+from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, datasets, natural_order
 from seqrl.data.store import Store
 
 _READ_ERRORS = (
@@ -92,8 +92,12 @@ def open_raw(path: Path) -> Iterator[RawDataset]:
     if is_store(path):
         yield _of_store(path)
         return
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path} is neither a seqrl store nor a file")
+    if not path.is_file() or not (path.suffix in SUFFIXES or h5py.is_hdf5(path)):
+        raise DataError(
+            f"{path} is neither a seqrl store nor a robomimic file; convert it: seqrl convert-dataset {path} STORE"
+        )
     try:
         file = foreign_file(path)
     except (OSError, DataError) as error:

@@ -19,18 +19,26 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "cache"))
 
 
+def next_of(rng, rows):
+    """Return what is observed after each row; of the last row of an episode it is new."""
+    after = np.concatenate([rows[1:], rows[:1]])
+    after[ENDS - 1] = rng.permutation(rows)[: len(ENDS)]
+    return after
+
+
 def steps(*, discrete=True):
     """Return arrays with a row for each step of three episodes."""
     rng, num = np.random.default_rng(0), ENDS[-1]
+    states, pictures = rng.random((num, 3)), rng.integers(0, 256, (num, 2, 2, 1), dtype=np.uint8)
     return {
-        "states": rng.random((num, 3)),
-        "pictures": rng.integers(0, 256, (num, 2, 2, 1), dtype=np.uint8),
+        "states": states,
+        "pictures": pictures,
         "acts": rng.integers(0, 5, num) if discrete else rng.random((num, 2)) * 7,
         "rews": rng.random((num, 1)),
         "dones": np.isin(np.arange(num), ENDS[[0, 2]] - 1),
         "timeouts": np.isin(np.arange(num), ENDS[[1]] - 1).astype(np.float32),
-        "next_states": rng.random((num, 3)),
-        "next_pictures": rng.integers(0, 256, (num, 2, 2, 1), dtype=np.uint8),
+        "next_states": next_of(rng, states),
+        "next_pictures": next_of(rng, pictures),
         "ids": np.repeat([7, 3, 5], LENGTHS),
         "ends": ENDS,
     }
@@ -129,10 +137,13 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
         ({"actions": "acts"}, "columns needs actions, and an obs/NAME"),
         ({"obs/state": "states", "actions": "acts"}, "columns needs one of episode, episode_ends"),
         ({"obs/state": "states", "actions": "acts", "episode_ends": "acts"}, "must be increasing row numbers"),
-        ({"obs/state": "ends", "actions": "acts", "episode": "ids"}, "ends has 3 rows, but the episodes 13"),
+        (
+            {"obs/state": "ends", "actions": "acts", "episode": "ids"},
+            "ends has 3 rows, but all episodes together have 13",
+        ),
         (
             {"obs/state": "states", "next_obs/other": "states", "actions": "acts", "episode": "ids"},
-            "next_obs is of other, and obs of state",
+            "every obs/NAME needs a next_obs/NAME; names of obs: state; of next_obs: other",
         ),
     ],
 )
@@ -201,3 +212,49 @@ def test_columns_of_one_number_and_rewards_of_several(tmp_path):
     np.savez(tmp_path / "z.npz", **{**arrays, "states": np.array(["a"] * ENDS[-1])})
     with pytest.raises(DataError, match="states is of dtype <U1, not numbers"):
         open_store(str(tmp_path / "z.npz"), {"columns": COLUMNS | BORDERS["ids"]})
+
+
+NEXT = COLUMNS | BORDERS["ends"] | {"next_obs/state": "next_states", "next_obs/image": "next_pictures"}
+
+
+def test_shuffled_transitions_are_refused(tmp_path):
+    """Of the third episode (rows 10 to 12) two rows are swapped, in all arrays."""
+    arrays = steps()
+    order = np.r_[:11, 12, 11]
+    np.savez(tmp_path / "x.npz", **{k: v[order] for k, v in arrays.items() if k != "ends"}, ends=ENDS)
+    with pytest.raises(DataError, match=r"x.npz: episode_2, row 10: next_states \(next_obs/state\) is not .* row 11"):
+        open_store(str(tmp_path / "x.npz"), {"columns": NEXT})
+    (tmp_path / "each").mkdir()
+    one = {k: arrays[k][10:] for k in ("states", "next_states", "acts")}
+    np.savez(tmp_path / "each/run_0.npz", **{**one, "next_states": one["next_states"][::-1]})
+    columns = {"obs/state": "states", "next_obs/state": "next_states", "actions": "acts"}
+    with pytest.raises(DataError, match=r"run_0.npz: row 0: next_states .* \(so in 1 of 2 rows of the episode\)"):
+        open_store(str(tmp_path / "each"), {"columns": columns})
+
+
+@pytest.mark.parametrize("name", ["states", "next_states"])
+def test_next_observations_may_be_rounded(tmp_path, name):
+    arrays = steps()
+    np.savez(tmp_path / "x.npz", **arrays | {name: arrays[name].astype(np.float32)})
+    assert len(open_store(str(tmp_path / "x.npz"), {"columns": NEXT})) == len(LENGTHS)
+    arrays["next_states"][5, 1] += 1e-3
+    np.savez(tmp_path / "y.npz", **arrays | {name: arrays[name].astype(np.float32)})
+    with pytest.raises(DataError, match="episode_1, row 5"):
+        open_store(str(tmp_path / "y.npz"), {"columns": NEXT})
+
+
+@pytest.mark.parametrize("name", ["states", "next_states", "rews", "timeouts"])
+def test_numbers_that_are_not_finite_are_told_by_episode_and_row(tmp_path, name):
+    arrays = steps()
+    arrays[name][ENDS[1] - 2] = np.nan
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(DataError, match=rf"x.npz: episode_1, row 8 of {name} \(.*: a value is not finite"):
+        open_store(str(tmp_path / "x.npz"), {"columns": NEXT | {"truncated": "timeouts"}})
+
+
+def test_an_episode_that_goes_on_after_its_end_is_told_by_its_rows(tmp_path):
+    arrays = steps()
+    arrays["dones"][6] = True
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(DataError, match=r"x.npz: episode_1 \(rows 4 to 9\): it continues after its end at step 2"):
+        open_store(str(tmp_path / "x.npz"), {"columns": NEXT | {"terminated": "dones"}})

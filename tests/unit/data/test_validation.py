@@ -302,6 +302,13 @@ def test_nothing_is_an_error(tmp_path):
         validate(tmp_path / "no.hdf5")
 
 
+def test_other_formats_are_to_be_converted_and_not_damaged(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    for path in (tmp_path / "x.npz", tmp_path):
+        with pytest.raises(DataError, match="is neither a seqrl store nor a robomimic file; convert it: seqrl convert"):
+            validate(path)
+
+
 # ----------------------------------------------------------------------------------------------- stores
 @pytest.fixture
 def store(tmp_path):

@@ -8,6 +8,9 @@ from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.reports.runs import find_runs, group_runs, method_names, read_run, task_names
 from seqrl.reports.series import AXES, GRADIENT_STEPS
+from seqrl.scripts import compare
+
+ROWS = [{"step": 4, "progress/env_steps": 4, "eval/x": -400.0}]
 
 
 def make_run(folder, *, seed=0, memory="gru", env="CartPole-v1", kwargs=None, rows=(), **settings):
@@ -58,6 +61,31 @@ def test_methods_of_one_name_tell_in_what_they_differ(tmp_path):
     assert [m.name for m in group_runs([str(tmp_path)])] == ["bc gru learning_rate=0.001", "bc gru learning_rate=0.01"]
     many = [{"algo_name": "x", **dict.fromkeys("abcd", i)} for i in range(2)]
     assert method_names(many) == ["x 1", "x 2"]
+
+
+def test_what_a_number_in_a_name_stands_for_is_below_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "a", rows=ROWS)
+    wide = {"learning_rate": 0.01, "weight_decay": 0.1, "warmup_steps": 3, "grad_clip": 2.0}
+    make_run(tmp_path / "b", optimizer=wide, rows=ROWS)
+    assert compare.main([".", "--metric", "eval/x", "--resamples", "100"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("- ")]
+    assert [line.split(":")[0] for line in told] == ["- bc gru 1", "- bc gru 2"]
+    for key, value in wide.items():
+        assert f"algo.optimizer.{key}={value}" in told[1]
+        assert f"algo.optimizer.{key}=" in told[0]
+    assert (
+        "algo.optimizer.learning_rate=0.01"
+        in json.loads((tmp_path / "comparison/results.json").read_text())["settings"]["bc gru 2"]
+    )
+
+
+@pytest.mark.parametrize("words", [["--range", "-1600,-150"], ["--range=-1600,-150"]])
+def test_a_range_may_begin_with_a_minus(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "a", rows=ROWS)
+    assert compare.main([".", "--metric", "eval/x", "--resamples", "100", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ranges"] == {"": [-1600.0, -150.0]}
 
 
 def test_a_label_takes_what_its_pattern_finds(tmp_path, monkeypatch):

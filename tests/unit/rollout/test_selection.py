@@ -255,6 +255,33 @@ def test_a_fit_scales_and_reads_what_the_policy_does(tmp_path):
     assert list(fit.obs) == ["obs"]
 
 
+def test_actions_without_bounds_are_scaled_by_the_data(tmp_path):
+    """A fit on actions that reach -3 and 3, scaled by the data, is that on actions whose space says so."""
+    rng, found = np.random.default_rng(0), []
+    actions = rng.uniform(-3, 3, (8, 5, 1)).astype(np.float32)
+    actions[0, :2, 0] = -3, 3
+    states, rewards = rng.random((8, 6, STATES), dtype=np.float32), rng.random((8, 5), dtype=np.float32)
+    proposed = rng.uniform(-1, 1, (8 * 6, 1, 1)).astype(np.float32)
+    for name, high, scaling in (("known", 3.0, "none"), ("free", np.inf, "min_max")):
+        space = spaces.Box(-high, high, (1,))
+        with StoreWriter(tmp_path / name, StoreInfo(OBS_SPACE, space)) as writer:
+            for k in range(8):
+                ends = np.arange(5) == 4
+                writer.append(Trajectory({"obs": states[k]}, actions[k], rewards[k], ends & False, ends))
+        store, unit = Store(tmp_path / name), 1 if name == "known" else 3
+        train = LIKE.train.model_copy(update={"normalize_actions": scaling})
+        config = selection.fit_config(store, like=LIKE.model_copy(update={"train": train}), num_steps=4)
+        fit = selection.fitted(config, store, ActionCodec(space), unit * proposed, keys=["obs"])
+        inputs = SeqInputs(
+            obs={"obs": torch.from_numpy(states[:, :1])},
+            prev_action=torch.zeros(8, 1, 1),
+            prev_reward=torch.zeros(8, 1),
+            step=torch.zeros(8, 1, dtype=torch.int64),
+        )
+        found.append(fit.values(fit.inputs.scaled(inputs), torch.from_numpy(unit * proposed[:8, None])))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
 def test_a_run_without_a_checkpoint_is_an_error(tmp_path, capsys):
     store_of(tmp_path / "data", chain(np.random.default_rng(0), 3))
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)

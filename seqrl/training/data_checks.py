@@ -1,0 +1,122 @@
+"""Whether the training data fits the algorithm and the environments, told before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from gymnasium import spaces
+
+from seqrl.algo.algo import Algo
+from seqrl.configs import BaseConfig
+from seqrl.core.action_codecs import action_codec
+from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.rotations import RotationBox
+from seqrl.data.extras import RETURNS
+from seqrl.data.mixture import Source
+from seqrl.data.statistics import column_stats
+from seqrl.data.store_info import codec_for
+from seqrl.training.sources import Data
+from seqrl.training.world import World
+
+MOST_ACTIONS = 1 << 18
+"""So many of each store are compared with the bounds, those of trajectories in equal distances."""
+
+
+def action_range(sources: Sequence[Source]) -> str:
+    """Return from where to where the actions of the training data go, in words."""
+    stats = column_stats(sources, "prev_action")
+    return f"from {stats.min.min():.4g} to {stats.max.max():.4g}"
+
+
+def check_bounds(config: BaseConfig, world: World, data: Data) -> None:
+    """Refuse to scale actions by bounds that nobody has said: neither the data nor an environment.
+
+    Raises:
+        ConfigError: If so.
+    """
+    is_asked = config.train.normalize_actions == "none" and not action_codec(world.info.action_space).is_bounded
+    if not is_asked or world.env_obs or not data.sources:
+        return
+    store = data.sources[0].store
+    how = "write the space as JSON to the attribute 'action_space' of the group 'data'"
+    raise ConfigError(
+        f"{store.label} does not say the bounds of its actions (they go {action_range(data.sources)}): "
+        f"{how if store.info.actions_are_scaled else 'give --env ID'}, or set "
+        "train.normalize_actions=min_max"
+    )
+
+
+def check_next_obs(config: BaseConfig, algo: Algo, data: Data) -> None:
+    """Refuse data without last observations where they are needed.
+
+    Raises:
+        DataError: If so.
+    """
+    infos = [s.store.info for s in data.sources]
+    if data.dataset is not None and data.dataset.info is not None:
+        infos.append(data.dataset.info)
+    without = [info for info in infos if not info.has_next_obs]
+    if "next_obs" in algo.needs and without:
+        raise DataError(
+            f"{config.algo_name} bootstraps from the last observation, which {without[0].source} does not "
+            "have (next_obs); use bc, or write next_obs"
+        )
+
+
+def check_rewards(config: BaseConfig, algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
+    """Refuse, or warn of, data without rewards where all that is learned from is that data.
+
+    Raises:
+        DataError: If an algorithm reads rewards, and the data says that it has none.
+    """
+    reads = algo.scales_rewards or bool(RETURNS & algo.needs)
+    others = data.dataset is not None or config.collect.steps_per_epoch or any(s.relabeler for s in data.sources)
+    if not reads or others or not data.sources or any(map(_has_reward, data.sources)):
+        return
+    names = ", ".join(dict.fromkeys(source.store.label for source in data.sources))
+    if not any(source.store.info.has_rewards for source in data.sources):
+        raise DataError(
+            f'{names} has no rewards, and {config.algo_name} learns from them: name them (of arrays as "rewards" in '
+            "columns), make them with relabel, or use bc"
+        )
+    warn(f"{names}: all rewards are 0, and {config.algo_name} learns from nothing else")
+
+
+def _has_reward(source: Source) -> bool:
+    """Tell whether a reward is not 0; sums tell it at once, but for those that cancel."""
+    if source.store.total_reward[source.numbers].any():
+        return True
+    if not source.num_transitions:
+        return False
+    stats = column_stats([source], "prev_reward")
+    return bool(stats.min.any() or stats.max.any())
+
+
+def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> None:
+    """Tell which share of the actions is outside the bounds, and will be clipped to them."""
+    for source in data.sources:
+        space = codec_for(source.store.info, world.info.action_space).space
+        if not isinstance(space, spaces.Box) or isinstance(space, RotationBox) or not source.num_transitions:
+            continue
+        if share := _share_outside(source, space):
+            low, high = (np.unique(limit) for limit in (space.low, space.high))
+            limits = f"[{low[0]:.4g}, {high[0]:.4g}]" if len(low) == len(high) == 1 else "the bounds"
+            whose = "of the environment" if world.env_obs else "of their space"
+            told = f"{100 * share:.2g} % of the actions lie outside {limits} {whose}, and are clipped"
+            warn(f"{source.store.label}: {told}")
+
+
+def _share_outside(source: Source, space: spaces.Box) -> float:
+    """Return the share of actions of which a number is outside the bounds, by more than the rounding of floats."""
+    slack = 1e-5 * (np.float64(space.high) - space.low)  # infinite where a bound is: there nothing is clipped
+    low, high = space.low - slack, space.high + slack
+
+    def is_outside(actions: np.ndarray) -> np.ndarray:
+        outside = np.asarray((actions < low) | (actions > high))
+        return np.asarray(outside.reshape(len(actions), -1).any(-1))
+
+    every = -(-source.num_transitions // MOST_ACTIONS)
+    some = replace(source, indices=source.numbers[::every])
+    return float(column_stats([some], "prev_action", convert=is_outside).mean)
