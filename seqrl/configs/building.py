@@ -76,7 +76,7 @@ def _build(cls: type[Section], values: Any, path: str, problems: _Problems) -> A
     for key, value in values.items():
         child = f"{prefix}{key}"
         if key not in fields:
-            problems.add(child, functools.partial(_why_not, cls, key))
+            problems.add(child, functools.partial(_why_not, cls, key, child))
         else:
             known[key] = _build_field(cls, key, value, child, problems)
     failed = {key for key, value in known.items() if value is _FAILED}
@@ -89,8 +89,14 @@ def _build(cls: type[Section], values: Any, path: str, problems: _Problems) -> A
         return _FAILED
 
 
-def _why_not(cls: type[Section], key: str) -> str:
-    return cls.refused.get(key) or f"unknown key{did_you_mean(key, cls.model_fields)}"
+def _why_not(cls: type[Section], key: str, path: str) -> str:
+    from seqrl.configs.robomimic_rules import RULES
+
+    if key in cls.refused:
+        return cls.refused[key]
+    if any(rule == path or rule.startswith(f"{path}.") for rule in RULES):
+        return "unknown key, of robomimic: seqrl convert-config tells what replaces it"
+    return f"unknown key{did_you_mean(key, cls.model_fields)}"
 
 
 def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: _Problems) -> Any:

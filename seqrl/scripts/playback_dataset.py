@@ -90,7 +90,8 @@ def _check(args: argparse.Namespace) -> None:
     if min(args.episodes, args.every) < 1 or not 0 < args.fps <= 50:
         raise ConfigError("--episodes and --every must be at least 1, --fps in (0, 50]")
     if (args.obs or args.use_obs or args.states) and args.output is None:
-        raise ConfigError(f"--{'states' if args.states else 'obs'} needs --output FILE, the video to write")
+        given = "--states" if args.states else "--use-obs" if args.use_obs else "--obs"
+        raise ConfigError(f"{given} needs --output FILE, the video to write")
     if (args.actions or args.states) and args.use_obs:
         raise ConfigError("--use-obs draws stored images, --actions and --states play: give one of them")
     check_seed(args.seed)

@@ -124,6 +124,9 @@ def test_json_round_trip_gives_an_equal_config(values):
 # ------------------------------------------------------------------------------------------ problems
 def test_unknown_key_names_the_nearest():
     assert problems({"train": {"batchsize": 3}}) == {"train.batchsize": "unknown key; did you mean 'batch_size'?"}
+    for theirs in ({"train": {"hdf5_filter_key": "x"}}, {"observation": {"modalities": {"obs": {}}}}):
+        (told,) = problems(theirs).values()
+        assert told == "unknown key, of robomimic: seqrl convert-config tells what replaces it"
     assert problems({"trian": {}}) == {"trian": "unknown key; did you mean 'train'?"}
 
 
