@@ -223,7 +223,8 @@ def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> dict[str, tuple[Map
         return {prefix or "obs": (space, ob)}
     is_dict = space["type"] == "Dict"
     if not isinstance(ob, Mapping if is_dict else (tuple, list, np.ndarray)):
-        raise DataError(f"{f'observation {prefix!r}' if prefix else 'the observation'} does not fit its space: {ob!r}")
+        whole = f"observation {prefix!r}" if prefix else "the observation"
+        raise DataError(f"{whole} does not fit its space: it is no {space['type'].lower()}, but {type(ob).__name__}")
     parts = space["spaces"].items() if is_dict else enumerate(space["spaces"])
     keys = ob if is_dict else range(len(ob))
     return {

@@ -166,7 +166,7 @@ class RolloutPolicy:
             return array
         if array.dtype == np.uint8 and images_of_bytes(leaf, array):
             raise DataError(f"{entry.label} is uint8 (0 to 255), but was an image of floats in training")
-        return flatten_obs(leaf, array)[OBS_KEY]
+        return np.asarray(flatten_obs(leaf, array)[OBS_KEY])
 
     def predict(
         self,

@@ -54,7 +54,8 @@ def _parts_given(space: spaces.Space[Any], given: Any, name: str) -> dict[str, A
         return {name: given}
     if not isinstance(given, Mapping if isinstance(space, spaces.Dict) else tuple | list | np.ndarray):
         kind = "dict" if isinstance(space, spaces.Dict) else "tuple"
-        raise DataError(f"{f'observation {name!r}' if name else 'the observation'} is no {kind}, got {type(given)}")
+        whole = f"observation {name!r}" if name else "the observation"
+        raise DataError(f"{whole} does not fit its space: it is no {kind}, but {type(given).__name__}")
     keys = given if isinstance(given, Mapping) else range(len(given))
     return {
         leaf: part

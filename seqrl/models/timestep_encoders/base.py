@@ -55,7 +55,7 @@ class TimestepEncoder(nn.Module, ABC):
         """Move statistics after a gradient step."""
 
     @property
-    def values(self) -> dict[str, Values]:
+    def allowed_values(self) -> dict[str, Values]:
         """Which numbers an entry may hold, where that is more than to be finite."""
         return {}
 
@@ -77,7 +77,7 @@ class TimestepEncoder(nn.Module, ABC):
 def values_read(nets: nn.Module) -> dict[str, Values]:
     """Return which numbers the entries may hold that the timestep encoders among some networks read."""
     encoders = [net for net in nets.modules() if isinstance(net, TimestepEncoder)]
-    return {name: values for encoder in encoders for name, values in encoder.values.items()}
+    return {name: values for encoder in encoders for name, values in encoder.allowed_values.items()}
 
 
 def check_names(key: str, names: Iterable[str], obs: Mapping[str, ObsSpec]) -> None:

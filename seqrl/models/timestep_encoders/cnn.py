@@ -80,9 +80,9 @@ class CNNTimestepEncoder(TimestepEncoder):
         self.norm = make_norm(norm, d_output)
 
     @property
-    def values(self) -> dict[str, Values]:
+    def allowed_values(self) -> dict[str, Values]:
         """Which numbers the image may hold."""
-        return {self.image_key: self.image.values}
+        return {self.image_key: self.image.allowed_values}
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""

@@ -57,7 +57,7 @@ class ImageModality(Modality):
             scale=scale,
             d_output=d_output,
         )
-        self.values = self.reader.values
+        self.allowed_values = self.reader.allowed_values
 
     def condition_on(self, d_condition: int) -> None:
         """Let an embedding of this width scale and shift the core's feature maps."""
@@ -87,7 +87,7 @@ class DepthModality(Modality):
         ConfigError: If the entry is no depth image, or the options do not fit it.
     """
 
-    values: Values = "any"
+    allowed_values: Values = "any"
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class ImageReader(nn.Module):
         self.key = key
 
     @property
-    def values(self) -> Values:
+    def allowed_values(self) -> Values:
         """Which numbers an image may hold."""
         return "unit" if self.scale == "pixels" and self.whole == 1.0 else "finite"
 

@@ -35,13 +35,13 @@ class Modality(nn.Module, ABC):
         key: Where a run file sets the options, for messages.
         film: Entry on whose embedding this one depends; None depends on its own alone. It is given as a second
             argument, and its width to ``condition_on``.
-        values: Which numbers the entry may hold: ``finite``, ``unit`` (an image, in [0, 1]), or ``any``, if NaN and inf
-            have a meaning. A policy refuses others when it acts.
+        allowed_values: Which numbers the entry may hold: ``finite``, ``unit`` (an image, in [0, 1]), or ``any``, if NaN
+            and inf have a meaning. A policy refuses others when it acts.
     """
 
     d_output: int
     film: str | None = None
-    values: Values = "finite"
+    allowed_values: Values = "finite"
 
     def __init__(self, name: str, spec: ObsSpec) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class ScanModality(Modality):
         if spec.nvec is not None or len(spec.shape) not in (1, 2):
             raise self.problem("type", "is not a scan, which has the shape (N,) or (C, N); use 'vector' or 'image'")
         self.max_range, self.pooling, self.d_output = max_range, pooling, d_output
-        self.values = "finite" if max_range is None else "any"
+        self.allowed_values = "finite" if max_range is None else "any"
         width, length = (1, *spec.shape)[-2:]
         if length < (shortest := _shortest(kernels, strides)):
             raise self.problem(

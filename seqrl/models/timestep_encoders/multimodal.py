@@ -73,9 +73,9 @@ class MultimodalTimestepEncoder(TimestepEncoder):
         self.norm = make_norm(norm, d_output)
 
     @property
-    def values(self) -> dict[str, Values]:
+    def allowed_values(self) -> dict[str, Values]:
         """Which numbers the entries may hold."""
-        return {name: modality.values for name, modality in self._named().items()}
+        return {name: modality.allowed_values for name, modality in self._named().items()}
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""
