@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import CheckpointError, DataError
+from seqrl.core.obs_entry import ObsEntry, changed_rows, check_present, check_rewards, counted_rows, num_rows_of
 
 _OBS, _STATE, _NOISE = "obs/", "state/", "noise/"
 
@@ -32,6 +33,7 @@ class OnnxPolicy:
         self._session = session
         self._inputs = {entry.name: entry.type for entry in session.get_inputs()}
         self._outputs = [entry.name for entry in session.get_outputs()]
+        self._entries = {name: _entry(name, own) for name, own in self.facts["observations"].items()}
         self._state: dict[str, np.ndarray] | None = None
         self._is_first = np.zeros(0, bool)
 
@@ -48,7 +50,7 @@ class OnnxPolicy:
         if self._state is not None:
             rows = np.asarray(rows, bool)
             if rows.shape != self._is_first.shape:
-                raise DataError(f"rows has shape {rows.shape}, but there are {len(self._is_first)} rows")
+                raise DataError(f"rows has shape {rows.shape}, but the episode has {counted_rows(len(self._is_first))}")
             self._is_first = self._is_first | rows
 
     def __call__(self, ob: Any, reward: Any = None, batched_ob: bool = False, action_mask: Any = None) -> Any:
@@ -57,26 +59,29 @@ class OnnxPolicy:
         Actions of a Dict or Tuple space are a dict or a tuple, of arrays with ``batched_ob``.
 
         Args:
-            ob: As the environment gives it; with ``batched_ob``, one row per environment.
+            ob: As the environment gives it; with ``batched_ob``, one row per environment. Entries that the policy does
+                not read may be left out.
             reward: Reward of the last action (one per row), needed if the policy was trained to read it.
             batched_ob: Whether ``ob`` has a leading row dimension.
             action_mask: ``(A,)`` bool, True where an action is legal; an observation entry of that name is read by
                 itself.
 
         Raises:
-            DataError: If the observation or the number of rows is not what the policy expects.
+            DataError: If the observation or the number of rows is not what the policy expects, or a number is not
+                finite; what the policy remembers is then as before.
         """
         obs = self._observed(ob, batched_ob)
-        num_rows = len(next(iter(obs.values())))
-        if self._state is None:
-            self._state, self._is_first = self._empty(num_rows), np.ones(num_rows, bool)
-        elif len(self._is_first) != num_rows:
-            raise DataError(f"{num_rows} rows, but the episode began with {len(self._is_first)}; call start_episode()")
+        num_rows = num_rows_of(obs)
+        state, is_first = self._state, self._is_first
+        if state is None:
+            state, is_first = self._empty(num_rows), np.ones(num_rows, bool)
+        elif len(is_first) != num_rows:
+            raise DataError(changed_rows(num_rows, len(is_first)))
         given = {_OBS + name: obs[name] for name in self.facts["observations"]}
-        steps = np.where(self._is_first, 0, self._state["state/step"])
+        steps = np.where(is_first, 0, state["state/step"])
         if self.facts["max_step"] is not None and steps.max() > self.facts["max_step"]:
             raise DataError(f"this policy can act for at most {self.facts['max_step'] + 1} steps of an episode")
-        given |= {"reward": self._reward(reward, num_rows), "reset": self._is_first, **self._state}
+        given |= {"reward": self._reward(reward, is_first), "reset": is_first, **state}
         if action_mask is not None:
             given["action_mask"] = self._legal(action_mask if batched_ob else [action_mask], num_rows)
         elif self.facts["mask_entry"] is not None:
@@ -84,37 +89,47 @@ class OnnxPolicy:
         given |= self._noise(num_rows)
         found = self._session.run(None, {name: given[name] for name in self._inputs})
         answers = dict(zip(self._outputs, found, strict=True))
-        self._state = {name: answers[f"next_{name}"] for name in self._state}
+        self._state = {name: answers[f"next_{name}"] for name in state}
         self._is_first = np.zeros(num_rows, bool)
         actions = answers["action"]
         return _taken(self.facts["action_space"], actions if batched_ob else actions[0])
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:
-        try:
-            flat = dict(_flat(self.facts["observation_space"], ob, ""))
-        except (KeyError, TypeError, IndexError) as error:
-            raise DataError(f"the observation does not fit {self.facts['observation_space']}: {error!r}") from error
-        if missing := sorted(self.facts["observations"].keys() - flat.keys()):
-            raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(flat)}")
-        obs = {name: value if batched_ob else value[None] for name, value in flat.items()}
-        num_rows = len(next(iter(obs.values())))
-        for name, facts in self.facts["observations"].items():
-            expected = (num_rows, *facts["shape"])
-            if obs[name].shape != expected:
-                raise DataError(f"observation {name!r} has shape {obs[name].shape}, expected {expected}")
-            given, trained = obs[name].dtype, np.dtype(facts["dtype"])
-            if trained == np.uint8 and given.kind == "f":
-                raise DataError(f"observation {name!r} is {given}, but was uint8 (0 to 255) in training")
-            if (sizes := facts["categories"]) is not None:
-                index = obs[name].reshape(num_rows, -1)
-                if not ((index >= 0) & (index < np.asarray(sizes)) & (index == np.floor(index))).all():
-                    raise DataError(f"observation {name!r} is outside its categories {sizes}: {obs[name].tolist()}")
-            obs[name] = obs[name].astype(_numpy_type(self._inputs.get(_OBS + name, "tensor(float)")))
+        """Return what the policy reads, and an action mask: name -> ``(rows, ...)``."""
+        flat = _flat(self.facts["observation_space"], ob, "")
+        if isinstance(ob, Mapping):
+            unknown: dict[str, tuple[Mapping[str, Any], Any]] = {name: ({}, part) for name, part in ob.items()}
+            flat = unknown | flat
+        check_present(self._entries, flat)
+        obs: dict[str, np.ndarray] = {}
+        for name, entry in self._entries.items():
+            obs[name] = self._array(name, entry, *flat[name], batched_ob)
+        if (mask := self.facts["mask_entry"]) in flat and mask not in obs:
+            row = np.asarray(flat[mask][1])
+            obs[mask] = row if batched_ob else row[None]
         return obs
 
-    def _reward(self, reward: Any, num_rows: int) -> np.ndarray:
+    def _array(self, name: str, entry: ObsEntry, space: Any, given: Any, is_batched: bool) -> np.ndarray:
+        """Return an entry as the graph reads it: one row per environment, categories from 0."""
+        try:
+            array = np.asarray(given)
+        except ValueError as error:  # rows of different lengths
+            raise DataError(f"{entry.label} is no array: {error}") from error
+        entry.check_form(array, is_batched=is_batched)
+        if space and _is_image_of_bytes(space, array):
+            raise DataError(f"{entry.label} is uint8 (0 to 255), but was an image of floats in training")
+        array = array - np.asarray(space["start"]) if "start" in space else array
+        rows = array if is_batched else array[None]
+        kind = _numpy_type(self._inputs.get(_OBS + name, "tensor(float)"))
+        if np.dtype(kind).kind == "f":  # before the look: a double may be too large for it
+            rows = rows.astype(kind, copy=False)
+        entry.check_values(rows)
+        return rows.astype(kind, copy=False)
+
+    def _reward(self, reward: Any, is_first: np.ndarray) -> np.ndarray:
+        num_rows = len(is_first)
         if reward is None:
-            if self.facts["reads_reward"] and not self._is_first.all():
+            if self.facts["reads_reward"] and not is_first.all():
                 raise DataError(
                     "this policy was trained to read the previous reward, and none was given after the first step: "
                     "pass reward=..."
@@ -122,7 +137,9 @@ class OnnxPolicy:
             return np.zeros(num_rows, np.float32)
         rewards = np.atleast_1d(np.asarray(reward, np.float32))
         if rewards.shape != (num_rows,):
-            raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
+            raise DataError(f"reward has shape {rewards.shape}, but the observation has {counted_rows(num_rows)}")
+        if self.facts["reads_reward"]:
+            check_rewards(np.where(is_first, 0.0, rewards))
         return rewards
 
     def _legal(self, rows: Any, num_rows: int) -> np.ndarray:
@@ -192,18 +209,30 @@ def policy_from_onnx(path: str | Path, *, num_threads: int = 1, seed: int | None
     return OnnxPolicy(session, facts, seed=seed)
 
 
-def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> list[tuple[str, np.ndarray]]:
-    """Return an observation as name -> array, nested names joined by ``/``; categories are shifted to start at 0."""
-    if space["type"] == "Dict":
-        parts = [(key, sub, ob[key]) for key, sub in space["spaces"].items()]
-    elif space["type"] == "Tuple":
-        parts = [(str(i), sub, ob[i]) for i, sub in enumerate(space["spaces"])]
-    else:
-        array, name = np.asarray(ob), prefix or "obs"
-        if _is_image_of_bytes(space, array):
-            raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
-        return [(name, array - np.asarray(space["start"]) if "start" in space else array)]
-    return [item for key, sub, part in parts for item in _flat(sub, part, f"{prefix}/{key}" if prefix else key)]
+def _entry(name: str, facts: Mapping[str, Any]) -> ObsEntry:
+    nvec = facts["categories"]
+    values = facts.get("values", "any")  # files of earlier versions do not say
+    return ObsEntry(
+        f"observation {name!r}", tuple(facts["shape"]), facts["dtype"], None if nvec is None else tuple(nvec), values
+    )
+
+
+def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> dict[str, tuple[Mapping[str, Any], Any]]:
+    """Return name -> space and what is given of each leaf, nested names joined by ``/``, without what is missing."""
+    if space["type"] not in ("Dict", "Tuple"):
+        return {prefix or "obs": (space, ob)}
+    is_dict = space["type"] == "Dict"
+    if not isinstance(ob, Mapping if is_dict else (tuple, list, np.ndarray)):
+        whole = f"observation {prefix!r}" if prefix else "the observation"
+        raise DataError(f"{whole} does not fit its space: it is no {space['type'].lower()}, but {type(ob).__name__}")
+    parts = space["spaces"].items() if is_dict else enumerate(space["spaces"])
+    keys = ob if is_dict else range(len(ob))
+    return {
+        name: leaf
+        for key, sub in parts
+        if key in keys
+        for name, leaf in _flat(sub, ob[key], f"{prefix}/{key}" if prefix else str(key)).items()
+    }
 
 
 def _is_image_of_bytes(space: Mapping[str, Any], array: np.ndarray) -> bool:

@@ -31,6 +31,7 @@ from seqrl.algo.objectives import masked_mean
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.algo.soft_agent import SoftAgent
 from seqrl.algo.td3_bc import TD3BC
+from seqrl.algo.trunk import build_trunk
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "ValueAlgo",
     "algo_factory",
     "algo_name_from_checkpoint",
+    "build_trunk",
     "config_from_checkpoint",
     "masked_mean",
     "policy_from_checkpoint",

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqrl.algo.inputs import Inputs, with_goals
+from seqrl.algo.inputs import Inputs, obs_entries, with_goals
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import DataError
 from seqrl.core.image_bytes import is_image_of_bytes
+from seqrl.core.obs_entry import check_present, check_rewards, counted_rows
 from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 
@@ -96,6 +97,7 @@ class VectorPolicy:
         self._state = algo.init_state(num_rows)
         self._step = np.zeros(num_rows, np.int64)
         self._prev_action = algo.codec.zeros(num_rows)
+        self._entries = obs_entries(algo.obs, algo.inputs.values)
 
     @torch.inference_mode()
     def reset(self, rows: np.ndarray) -> None:
@@ -110,7 +112,9 @@ class VectorPolicy:
     def clear_memory(self, rows: np.ndarray) -> None:
         """Forget what was seen in the rows that are True, in the middle of an episode, whose steps go on counting."""
         if rows.any():
-            self._state = self.algo.reset_rows(self._state, torch.from_numpy(rows).to(self.algo.device))
+            self._state = self.algo.reset_rows(
+                self._state, torch.from_numpy(np.ascontiguousarray(rows)).to(self.algo.device)
+            )
 
     @torch.inference_mode()
     def act(
@@ -130,13 +134,12 @@ class VectorPolicy:
             goal: Name -> ``(B, ...)``.
 
         Raises:
-            DataError: If an entry is missing, or a reward that the policy was trained to read, or no action is legal.
+            DataError: If an entry or a reward that the policy reads is missing or not as in training, or no action is
+                legal; the memory is then as before.
         """
-        obs = with_goals(self.algo.goal_keys, obs, goal or {}, _missing_goal)
-        missing = sorted(self.algo.obs.keys() - obs.keys())
-        if missing:
-            raise DataError(f"the policy reads {', '.join(missing)}, but the observation has only {', '.join(obs)}")
-        self._check_shapes(obs)
+        obs = with_goals(self.algo.goal_keys, obs, goal or {}, missing_goal)
+        check_present(self.algo.obs, obs)
+        self._check(obs)
         if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
             raise DataError(self.algo.step_problem(int(self._step.max())))
         legal = self._legal(obs, action_mask)
@@ -184,28 +187,15 @@ class VectorPolicy:
             raise DataError(f"the action mask of row {np.argmax(stuck)} leaves no legal action")
         return legal
 
-    def _check_shapes(self, obs: Mapping[str, np.ndarray]) -> None:
-        for name, spec in self.algo.obs.items():
+    def _check(self, obs: Mapping[str, np.ndarray]) -> None:
+        for name, entry in self._entries.items():
             value = obs[name]
-            expected = (self.num_rows, *spec.shape)
-            if value.shape != expected:
-                raise DataError(
-                    f"observation {name!r} has shape {value.shape}, expected {expected}; for several rows at once pass "
-                    "batched_ob=True"
-                )
-            if value.dtype.kind not in "biuf":
-                raise DataError(f"observation {name!r} is of dtype {value.dtype}, not numbers")
-            if spec.dtype == "uint8" and value.dtype.kind == "f":
-                raise DataError(f"observation {name!r} is {value.dtype}, but was uint8 (0 to 255) in training")
-            if is_image_of_bytes(value.dtype, spec.shape, spec.dtype):
-                raise DataError(f"observation {name!r} is uint8 (0 to 255), but was an image of floats in training")
-            if spec.nvec is not None and not self._in_categories(value, spec.nvec):
-                raise DataError(f"observation {name!r} is outside its categories {spec.nvec}: {value.tolist()}")
-
-    @staticmethod
-    def _in_categories(value: np.ndarray, nvec: tuple[int, ...]) -> bool:
-        flat = value.reshape(len(value), -1)
-        return bool(((flat >= 0) & (flat < np.asarray(nvec)) & (flat == np.floor(flat))).all())
+            entry.check_form(value, is_batched=True)
+            if len(value) != self.num_rows:
+                raise DataError(f"{entry.label} has {counted_rows(len(value))}, expected {self.num_rows}")
+            if is_image_of_bytes(value.dtype, entry.shape, entry.dtype):
+                raise DataError(f"{entry.label} is uint8 (0 to 255), but was an image of floats in training")
+            entry.check_values(value)
 
     def _reward(self, reward: np.ndarray | None) -> np.ndarray:
         started = self._step > 0
@@ -221,16 +211,20 @@ class VectorPolicy:
                     "observation.use_prev_reward=false"
                 )
             return np.zeros(self.num_rows, np.float32)
-        return np.where(started, reward, 0.0).astype(np.float32)
+        rewards = np.where(started, reward, 0.0).astype(np.float32)
+        if self.algo.needs_reward or self.algo.config.observation.use_prev_reward:
+            check_rewards(rewards)
+        return rewards
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         """Return ``(B, 1, ...)`` on the device; float64 becomes float32."""
         if array.dtype == np.float64:
             array = array.astype(np.float32)
-        return torch.tensor(array).to(self.algo.device, non_blocking=True).unsqueeze(1)
+        return torch.tensor(np.ascontiguousarray(array)).to(self.algo.device, non_blocking=True).unsqueeze(1)
 
 
-def _missing_goal(key: str) -> str:
+def missing_goal(key: str) -> str:
+    """Return what to say where a goal is missing."""
     return (
         f"the policy reads a goal of {key!r}, and none was given: pass goal={{{key!r}: ...}}, or observe "
         f"{GOAL_PREFIX + key!r}" + (" or 'desired_goal'" if key == "achieved_goal" else "")

@@ -29,6 +29,7 @@ from seqrl.core.types import ColumnStats
 from seqrl.models.data_normalizer import DataNormalizer
 from seqrl.models.sequence_encoders import State
 from seqrl.models.sigma_linear import SigmaLinear
+from seqrl.models.timestep_encoders import values_read
 
 SectionT = TypeVar("SectionT", bound=AlgoSection)
 PartT = TypeVar("PartT", bound="Algo[Any]")
@@ -115,6 +116,7 @@ class Algo(ABC, Generic[SectionT]):
             has_values=isinstance(self, ValueAlgo),
         )
         self._create_networks()
+        self.inputs.values = {**self.inputs.values, **values_read(self.nets)}
         if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
         self.nets.to(self.device)

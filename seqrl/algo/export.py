@@ -312,7 +312,12 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
         "memory": config.algo.sequence_encoder.choice()[0],
         "environment": config.env.id,
         "observations": {
-            k: {"shape": list(v.shape), "dtype": v.dtype, "categories": None if v.nvec is None else list(v.nvec)}
+            k: {
+                "shape": list(v.shape),
+                "dtype": v.dtype,
+                "categories": None if v.nvec is None else list(v.nvec),
+                "values": module._algo[0].inputs.values.get(k, "finite"),
+            }
             for k, v in module.obs.items()
         },
         "max_step": module._algo[0].max_step,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.obs_entry import BEYOND_UNIT, UNIT_LIMIT, ObsEntry, Values
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.core.types import ColumnStats
@@ -49,6 +50,25 @@ def with_goals(
     return {**obs, **goals}
 
 
+def entry_label(name: str) -> str:
+    """Return how messages name an observation entry."""
+    key = name.removeprefix(GOAL_PREFIX)
+    return f"observation {name!r}" if key == name else f"goal {key!r}"
+
+
+def obs_entries(obs: Mapping[str, ObsSpec], values: Mapping[str, Values]) -> dict[str, ObsEntry]:
+    """Return what a policy reads of an observation.
+
+    Args:
+        obs: Name -> spec.
+        values: Of some entries, which numbers they may hold; of the others, finite ones.
+    """
+    return {
+        name: ObsEntry(entry_label(name), spec.shape, spec.dtype, spec.nvec, values.get(name, "finite"))
+        for name, spec in obs.items()
+    }
+
+
 class Inputs:
     """What stands between a batch or an observation and the networks; the same for training and acting.
 
@@ -62,6 +82,7 @@ class Inputs:
 
     Attributes:
         normalizer: Scales by the data's statistics, if the run file asks for it.
+        values: Which numbers the entries may hold, where that is more than to be finite; the networks know.
 
     Raises:
         ConfigError: If the actions cannot be scaled as the run file asks.
@@ -99,12 +120,14 @@ class Inputs:
         normalizer = DataNormalizer(scaled, d_action, train.normalize_obs, train.normalize_actions)
         is_needed = normalizer.names or d_action
         self.normalizer: DataNormalizer | None = normalizer.to(device) if is_needed else None
+        self.values: Mapping[str, Values] = {}
+        self._has_seen_images = False
 
     def batch(self, batch: SeqBatch) -> SeqBatch:
         """Return a batch as the networks know it.
 
         Raises:
-            DataError: If the policy reads goals, and the batch has none.
+            DataError: If the policy reads goals, and the batch has none, or images of floats are not in [0, 1].
         """
 
         def problem(key: str) -> str:
@@ -114,11 +137,21 @@ class Inputs:
             )
 
         obs = with_goals(self.goal_keys, batch.inputs.obs, batch.inputs.goal, problem)
+        self._check_images(obs)
         inputs = self.scaled(replace(batch.inputs, obs=obs))
         extras = dict(batch.extras)
         if "next_action" in extras:  # zeros stay where nothing follows
             extras["next_action"] = self.scaled_actions(extras["next_action"]) * extras["has_next_action"].unsqueeze(-1)
         return replace(batch, inputs=inputs, actions=self.scaled_actions(batch.actions), extras=extras)
+
+    def _check_images(self, obs: Mapping[str, Tensor]) -> None:
+        """Refuse images of floats beyond [0, 1] in the first batch: data of bytes show there, and a look costs time."""
+        if self._has_seen_images:
+            return
+        for name in (name for name, values in self.values.items() if values == "unit" and name in obs):
+            if (largest := float(obs[name].max())) > UNIT_LIMIT:
+                raise DataError(f"the data's {entry_label(name)} has {largest:g}, {BEYOND_UNIT}")
+        self._has_seen_images = True
 
     def scaled(self, inputs: SeqInputs) -> SeqInputs:
         """Return inputs scaled as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""

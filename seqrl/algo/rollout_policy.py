@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.acting import VectorPolicy, missing_goal
 from seqrl.algo.algo import Algo
+from seqrl.algo.inputs import entry_label, obs_entries, with_goals
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError
 from seqrl.core.image_bytes import images_of_bytes
+from seqrl.core.nested_spaces import children, leaves, parts_given
+from seqrl.core.obs_entry import changed_rows, check_present, counted_rows, num_rows_of
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
+from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
 from seqrl.core.text import with_readable_text
 
 PREV_REWARD, INNER = "prev_reward", "observation"
@@ -47,6 +50,9 @@ class RolloutPolicy:
         own = algo.codec.space
         self.action_space = own if action_space is None else with_rotations(action_space, own)
         self.deterministic = deterministic
+        self._entries = obs_entries(algo.obs, algo.inputs.values)
+        self._leaves = dict(leaves(self.observation_space, OBS_KEY))
+        self._is_flat = self._leaves.keys() == {name for name, _ in children(self.observation_space) or []}
         self._codec = action_codec(self.action_space)
         if self._codec.dim != algo.codec.dim:
             raise DataError(
@@ -68,13 +74,15 @@ class RolloutPolicy:
         if self._vector is not None:
             rows = np.asarray(rows, bool)
             if rows.shape != (self._vector.num_rows,):
-                raise DataError(f"rows has shape {rows.shape}, but there are {self._vector.num_rows} rows")
+                raise DataError(
+                    f"rows has shape {rows.shape}, but the episode has {counted_rows(self._vector.num_rows)}"
+                )
             self._vector.reset(rows)
 
     def __call__(
         self,
         ob: Any,
-        goal: Mapping[str, np.ndarray] | None = None,
+        goal: Mapping[str, Any] | Any = None,
         reward: Any = None,
         batched_ob: bool = False,
         action_mask: Any = None,
@@ -84,59 +92,81 @@ class RolloutPolicy:
         Actions of a Dict or Tuple space are a dict or a tuple, of arrays with ``batched_ob``.
 
         Args:
-            ob: As the environment gives it; with ``batched_ob``, one row per environment.
-            goal: Name -> array.
+            ob: As the environment gives it; with ``batched_ob``, one row per environment. Entries that the policy does
+                not read may be left out.
+            goal: Name -> array, or the array where the policy reads one goal; else it is observed, as ``goal/<name>``.
             reward: Reward of the last action (one per row), needed if the policy was trained to read it.
-            batched_ob: Whether ``ob`` has a leading row dimension.
+            batched_ob: Whether ``ob`` and ``goal`` have a leading row dimension.
             action_mask: Legal actions, for environments that give them in ``info["action_mask"]``; an observation entry
                 of that name is read by itself.
 
         Raises:
-            DataError: If the observation or the number of rows is not what the policy expects, or no action is legal.
+            DataError: If the observation or the number of rows is not what the policy expects, a number that it reads
+                is not finite, or no action is legal; what the policy remembers is then as before.
         """
-        obs = self._flat(ob)
-        goal = {k: np.asarray(v) for k, v in (goal or {}).items()}
-        if isinstance(ob, Mapping) and "desired_goal" in ob:  # the policy may read it although its data did not hold it
-            obs.setdefault("desired_goal", np.asarray(ob["desired_goal"]))
-        if not batched_ob:
-            obs = {k: v[None] for k, v in obs.items()}
-            goal = {k: v[None] for k, v in goal.items()}
-        num_rows = len(next(iter(obs.values())))
+        obs = self._rows(self._given(ob), goal, batched_ob)
+        num_rows = num_rows_of(obs)
         vector = self._vector
         if vector is None:
             vector = VectorPolicy(self.algo, num_rows, deterministic=self.deterministic)
         elif vector.num_rows != num_rows:
-            raise DataError(f"{num_rows} rows, but the episode began with {vector.num_rows}; call start_episode()")
+            raise DataError(changed_rows(num_rows, vector.num_rows))
         rewards = None if reward is None else np.atleast_1d(np.asarray(reward, np.float32))
         if rewards is not None and rewards.shape != (num_rows,):
-            raise DataError(f"reward has shape {rewards.shape}, but there are {num_rows} rows; give one reward per row")
+            raise DataError(f"reward has shape {rewards.shape}, but the observation has {counted_rows(num_rows)}")
         if action_mask is not None:
             rows = list(action_mask) if batched_ob and np.iterable(action_mask) else [action_mask]
             action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
-        actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask, goal=goal))
+        actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask))
         self._calls += 1
         self._vector = vector  # only now: a call that was refused begins no episode
         return self._codec.nested(actions if batched_ob else actions[0])
 
-    def _flat(self, ob: Any) -> dict[str, np.ndarray]:
-        """Return name -> array, from the environment's own structure or from a dict that is flat already."""
-        if isinstance(ob, Mapping) and not isinstance(self.observation_space, spaces.Dict):
-            return {k: np.asarray(v) for k, v in ob.items()}
-        if isinstance(self.observation_space, spaces.Dict) and not isinstance(ob, Mapping):
-            names = list(self.observation_space.spaces)
-            if len(names) != 1:
-                raise DataError(f"the policy reads a dict with {', '.join(names)}, got {type(ob).__name__}")
+    def _given(self, ob: Any) -> Mapping[str, Any]:
+        """Return name -> what is observed, from the environment's own structure or from a dict that is flat already."""
+        space = self.observation_space
+        if isinstance(space, spaces.Dict) and not isinstance(ob, Mapping):
+            if len(names := list(space.spaces)) != 1:
+                raise DataError(f"the policy reads a dict with {', '.join(self.algo.obs)}, got {type(ob).__name__}")
             ob = {names[0]: ob}
-        try:
-            ob = with_readable_text(ob)
-            flat, bytes_given = flatten_obs(self.observation_space, ob), images_of_bytes(self.observation_space, ob)
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise DataError(f"the observation does not fit {self.observation_space!r}: {error!r}") from error
-        if bytes_given:
-            raise DataError(
-                f"observation {bytes_given[0]!r} is uint8 (0 to 255), but was an image of floats in training"
-            )
-        return flat
+        if isinstance(ob, Mapping) and (self._is_flat or not isinstance(space, spaces.Dict)):
+            return ob
+        given = parts_given(space, ob) if children(space) is not None else {OBS_KEY: ob}
+        return {**ob, **given} if isinstance(ob, Mapping) else given
+
+    def _goals(self, goal: Any) -> dict[str, Any]:
+        keys = self.algo.goal_keys
+        if goal is None or (isinstance(goal, Mapping) and not goal):
+            return {}
+        if not keys:
+            raise DataError("a goal was given, but this policy reads none (observation.goal_keys is empty)")
+        if isinstance(goal, Mapping):
+            return dict(goal)
+        if len(keys) != 1:
+            wanted = ", ".join(f"{key!r}: ..." for key in keys)
+            raise DataError(f"goal is of type {type(goal).__name__}; this policy reads several: pass goal={{{wanted}}}")
+        return {keys[0]: goal}
+
+    def _rows(self, given: Mapping[str, Any], goal: Any, is_batched: bool) -> dict[str, np.ndarray]:
+        """Return what the policy reads, and an action mask: name -> ``(rows, ...)``."""
+        check_present(self.algo.obs.keys() - {GOAL_PREFIX + key for key in self.algo.goal_keys}, given)
+        seen = with_goals(self.algo.goal_keys, given, self._goals(goal), missing_goal)
+        rows = {name: self._array(name, seen[name], is_batched) for name in (*self.algo.obs, MASK_KEY) if name in seen}
+        return rows if is_batched else {name: row[None] for name, row in rows.items()}
+
+    def _array(self, name: str, value: Any, is_batched: bool) -> np.ndarray:
+        """Return an entry as the policy reads it: of the space's dtype, categories from 0."""
+        array = _as_array(name, value)
+        entry = self._entries.get(name)
+        if entry is None:
+            return array
+        entry.check_form(array, is_batched=is_batched)
+        leaf = self._leaves.get(name, self._leaves.get(name.removeprefix(GOAL_PREFIX)))
+        if leaf is None:
+            return array
+        if array.dtype == np.uint8 and images_of_bytes(leaf, array):
+            raise DataError(f"{entry.label} is uint8 (0 to 255), but was an image of floats in training")
+        return np.asarray(flatten_obs(leaf, array)[OBS_KEY])
 
     def predict(
         self,
@@ -188,10 +218,18 @@ class RolloutPolicy:
 
     def _is_batched(self, observation: Any) -> bool:
         """Tell whether an observation has a leading row dimension."""
-        found = {name.removeprefix(GOAL_PREFIX): spec for name, spec in self.algo.obs.items()}
-        flat = self._flat(observation)
-        name = next((name for name in flat if name in found), None)
-        return name is not None and flat[name].ndim == len(found[name].shape) + 1
+        given = self._given(observation)
+        for name, spec in self.algo.obs.items():
+            if (key := name if name in given else name.removeprefix(GOAL_PREFIX)) in given:
+                return _as_array(key, given[key]).ndim == len(spec.shape) + 1
+        return False
+
+
+def _as_array(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(with_readable_text(value))
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{entry_label(name)} is no array: {error}") from error
 
 
 def _split_reward(observation: Any, reward: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,32 @@ def _leaves(space: spaces.Space[Any], name: str, default: str) -> list[tuple[str
     if parts is None:
         return [(name or default, space)]
     return [leaf for key, sub in parts for leaf in _leaves(sub, joined(name, key), default)]
+
+
+def parts_given(space: spaces.Space[Any], given: Any) -> dict[str, Any]:
+    """Return name -> what is given for each leaf of a space; a leaf that is missing is left out.
+
+    Raises:
+        DataError: If something else is given for a Dict or a Tuple.
+    """
+    return _parts_given(space, given, "")
+
+
+def _parts_given(space: spaces.Space[Any], given: Any, name: str) -> dict[str, Any]:
+    parts = children(space)
+    if parts is None:
+        return {name: given}
+    if not isinstance(given, Mapping if isinstance(space, spaces.Dict) else tuple | list | np.ndarray):
+        kind = "dict" if isinstance(space, spaces.Dict) else "tuple"
+        whole = f"observation {name!r}" if name else "the observation"
+        raise DataError(f"{whole} does not fit its space: it is no {kind}, but {type(given).__name__}")
+    keys = given if isinstance(given, Mapping) else range(len(given))
+    return {
+        leaf: part
+        for key, sub in parts
+        if key in keys
+        for leaf, part in _parts_given(sub, given[key], joined(name, key)).items()
+    }
 
 
 def action_names(space: spaces.Space[Any]) -> list[str]:

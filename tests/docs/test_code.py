@@ -27,6 +27,12 @@ ONLINE = ["collect.steps_per_epoch=30", "collect.num_envs=2", "collect.trajector
 PLUGINS = {
     "soft_bc": [DATA, "algo_name=soft_bc"],
     "my_iql": [DATA, "algo_name=my_iql"],
+    "my_regression": [
+        'train.data=[{"scripted": "seqrl/PointRecall-v0", "episodes": 20}]',
+        "algo_name=my_regression",
+        "env.kwargs={}",
+        "env.eval_kwargs={}",
+    ],
     "every_nth": [
         DATA,
         'algo.sequence_encoder.score={"type": "every_nth", "n": 2}',

@@ -98,7 +98,7 @@ ROBOMIMIC = (
     "register_algo_factory_func algo_factory config_factory get_all_registered_configs algo_config_to_class PolicyAlgo "
     "ValueAlgo PlannerAlgo HierarchicalAlgo _create_networks process_batch_for_training postprocess_batch_for_training "
     "train_on_batch log_info on_epoch_end on_gradient_step set_eval set_train serialize deserialize reset get_action "
-    "get_state_value get_state_action_value sample_subgoals RolloutPolicy start_episode",
+    "get_state_value get_state_action_value sample_subgoals RolloutPolicy start_episode(lang=...)",
     # Config
     "Config lock lock_keys unlocked values_unlocked do_not_lock_keys dump exps/templates update_config meta hp_keys",
     # experiment

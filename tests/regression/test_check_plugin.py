@@ -171,7 +171,7 @@ SHOWN = {
 
 
 def test_what_the_pages_show_is_found():
-    assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth", "my_iql"}
+    assert set(SHOWN) == {"soft_bc", "moving_average", "every_nth", "my_iql", "my_regression"}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from seqrl.models.timestep_encoders.base import (
     build_timestep_encoder,
     flat_entry,
     flat_width,
+    values_read,
 )
 from seqrl.models.timestep_encoders.cnn import CNNTimestepEncoder
 from seqrl.models.timestep_encoders.image_modalities import DepthModality, ImageModality
@@ -43,4 +44,5 @@ __all__ = [
     "flat_entry",
     "flat_width",
     "is_image",
+    "values_read",
 ]

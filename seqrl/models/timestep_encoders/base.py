@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import TIMESTEP_ENCODERS
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -54,6 +55,11 @@ class TimestepEncoder(nn.Module, ABC):
         """Move statistics after a gradient step."""
 
     @property
+    def allowed_values(self) -> dict[str, Values]:
+        """Which numbers an entry may hold, where that is more than to be finite."""
+        return {}
+
+    @property
     def d_side(self) -> int:
         """Width of the side input: the previous reward and action, as far as the policy reads them."""
         return self.d_reward + self.d_action
@@ -66,6 +72,12 @@ class TimestepEncoder(nn.Module, ABC):
     def side(self, inputs: SeqInputs) -> Float[Tensor, "B L S"]:
         """Return the side input as one tensor of width ``d_side``, which must not be 0."""
         return torch.cat(self.side_inputs(inputs), dim=-1)
+
+
+def values_read(nets: nn.Module) -> dict[str, Values]:
+    """Return which numbers the entries may hold that the timestep encoders among some networks read."""
+    encoders = [net for net in nets.modules() if isinstance(net, TimestepEncoder)]
+    return {name: values for encoder in encoders for name, values in encoder.allowed_values.items()}
 
 
 def check_names(key: str, names: Iterable[str], obs: Mapping[str, ObsSpec]) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import TIMESTEP_ENCODERS, Choice
 from seqrl.core.spaces import MASK_KEY, ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -77,6 +78,11 @@ class CNNTimestepEncoder(TimestepEncoder):
         self.activation = make_activation(activation)
         self.output = nn.Linear(d_image + (d_side if self.d_side else 0), d_output)
         self.norm = make_norm(norm, d_output)
+
+    @property
+    def allowed_values(self) -> dict[str, Values]:
+        """Which numbers the image may hold."""
+        return {self.image_key: self.image.allowed_values}
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import MODALITIES, Choice
 from seqrl.core.spaces import ObsSpec
 from seqrl.models.timestep_encoders.images import Channels, ImageReader, Scale, is_image
@@ -56,6 +57,7 @@ class ImageModality(Modality):
             scale=scale,
             d_output=d_output,
         )
+        self.allowed_values = self.reader.allowed_values
 
     def condition_on(self, d_condition: int) -> None:
         """Let an embedding of this width scale and shift the core's feature maps."""
@@ -84,6 +86,8 @@ class DepthModality(Modality):
     Raises:
         ConfigError: If the entry is no depth image, or the options do not fit it.
     """
+
+    allowed_values: Values = "any"
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import Choice
 from seqrl.core.spaces import ObsSpec
 from seqrl.models.image_cores import ConvolutionalCore, build_image_core
@@ -89,6 +90,11 @@ class ImageReader(nn.Module):
             raise ConfigError(f"{key}.core: {error}") from error
         self.linear = nn.Linear(self.core.d_output, d_output)
         self.key = key
+
+    @property
+    def allowed_values(self) -> Values:
+        """Which numbers an image may hold."""
+        return "unit" if self.scale == "pixels" and self.whole == 1.0 else "finite"
 
     def condition_on(self, d_condition: int) -> None:
         """Let a vector of width ``d_condition`` scale and shift the core's feature maps.

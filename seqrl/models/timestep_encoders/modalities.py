@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import MODALITIES
 from seqrl.core.spaces import ObsSpec
 from seqrl.models.mlp import make_activation, make_mlp
@@ -34,10 +35,13 @@ class Modality(nn.Module, ABC):
         key: Where a run file sets the options, for messages.
         film: Entry on whose embedding this one depends; None depends on its own alone. It is given as a second
             argument, and its width to ``condition_on``.
+        allowed_values: Which numbers the entry may hold: ``finite``, ``unit`` (an image, in [0, 1]), or ``any``, if NaN
+            and inf have a meaning. A policy refuses others when it acts.
     """
 
     d_output: int
     film: str | None = None
+    allowed_values: Values = "finite"
 
     def __init__(self, name: str, spec: ObsSpec) -> None:
         super().__init__()
@@ -147,6 +151,7 @@ class ScanModality(Modality):
         if spec.nvec is not None or len(spec.shape) not in (1, 2):
             raise self.problem("type", "is not a scan, which has the shape (N,) or (C, N); use 'vector' or 'image'")
         self.max_range, self.pooling, self.d_output = max_range, pooling, d_output
+        self.allowed_values = "finite" if max_range is None else "any"
         width, length = (1, *spec.shape)[-2:]
         if length < (shortest := _shortest(kernels, strides)):
             raise self.problem(

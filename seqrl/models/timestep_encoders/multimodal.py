@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.obs_entry import Values
 from seqrl.core.registry import MODALITIES, TIMESTEP_ENCODERS, Choice
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -70,6 +71,11 @@ class MultimodalTimestepEncoder(TimestepEncoder):
         self.d_output = d_output
         self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
         self.norm = make_norm(norm, d_output)
+
+    @property
+    def allowed_values(self) -> dict[str, Values]:
+        """Which numbers the entries may hold."""
+        return {name: modality.allowed_values for name, modality in self._named().items()}
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""

@@ -230,12 +230,14 @@ def test_illegal_actions_are_never_taken_and_rewards_are_asked_for(file):
         assert policy(obs, action_mask=np.eye(3, dtype=bool)[only]) == 4 + only
     with pytest.raises(DataError, match="trained to read the previous reward, and none was given"):
         policy(obs)
-    with pytest.raises(DataError, match="2 rows, but the episode began with 1"):
+    with pytest.raises(DataError, match="has 2 rows, but the episode began with 1"):
         policy({k: np.stack([v, v]) for k, v in obs.items()}, reward=[0.0, 0.0], batched_ob=True)
-    with pytest.raises(DataError, match=r"observation 'state' has shape \(1, 4\), expected \(1, 3\)"):
+    with pytest.raises(DataError, match=r"observation 'state' has shape \(4,\), expected \(3,\)$"):
         policy({**obs, "state": np.zeros(4, np.float32)}, reward=0.0)
-    with pytest.raises(DataError, match="does not fit"):
+    with pytest.raises(DataError, match="the observation lacks 'image', 'room'; it has state"):
         policy({"state": obs["state"]}, reward=0.0)
+    with pytest.raises(DataError, match="the observation does not fit its space"):
+        policy(obs["state"], reward=0.0)
     assert policy(obs, reward=1.0) in (4, 5, 6)
 
 

@@ -133,7 +133,7 @@ class RandomAlgo:
     step_problem, subgoals = str, dict
     config = SimpleNamespace(observation=SimpleNamespace(use_prev_reward=True))
     goal_keys, needs_reward, explores = (), False, True
-    inputs = SimpleNamespace(scaled=lambda x: x, own_actions=lambda x: x)
+    inputs = SimpleNamespace(scaled=lambda x: x, own_actions=lambda x: x, values={})
 
     def __init__(self, env, seed):
         self.codec, self.rng, self.seen = env.codec, np.random.default_rng(seed), {}

@@ -1,0 +1,145 @@
+"""What a policy reads of an observation, and whether a given one is that; the same with torch and in ONNX files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from seqrl.core.errors import DataError, did_you_mean
+
+Values = Literal["finite", "unit", "any"]
+"""Which numbers an entry may hold: finite ones; an image's, in [0, 1]; or any, where NaN and inf have a meaning."""
+
+UNIT_LIMIT = 1.1
+"""Largest number of an image in [0, 1]: resizing may overshoot a little."""
+
+
+@dataclass(frozen=True)
+class ObsEntry:
+    """One entry that a policy reads.
+
+    Attributes:
+        label: How messages name it, such as ``observation 'state'``.
+        shape: Shape of one observation.
+        dtype: NumPy dtype name, as in training.
+        nvec: Sizes of the categories, which are counted from 0; None if it holds numbers.
+        values: Which numbers it may hold.
+    """
+
+    label: str
+    shape: tuple[int, ...]
+    dtype: str
+    nvec: tuple[int, ...] | None = None
+    values: Values = "finite"
+
+    def check_form(self, value: np.ndarray, *, is_batched: bool) -> None:
+        """Check shape and dtype of one observation, or of one per row.
+
+        Raises:
+            DataError: If they are others than in training.
+        """
+        if (value.shape[1:] if is_batched else value.shape) != self.shape or value.ndim != len(self.shape) + is_batched:
+            raise DataError(self._shape_problem(value.shape, is_batched))
+        if (kind := value.dtype.kind) not in "biuf":
+            raise DataError(f"{self.label} is of dtype {value.dtype}, not numbers")
+        is_image = self.nvec is None and len(self.shape) > 1
+        if self.dtype == "uint8" and (kind == "f" or (is_image and value.dtype != np.uint8)):
+            raise DataError(f"{self.label} is {value.dtype}, but was uint8 (0 to 255) in training; give it as uint8")
+
+    def check_values(self, rows: np.ndarray) -> None:
+        """Check the numbers of one observation per row.
+
+        Raises:
+            DataError: If one is no category, not finite, or too large for an image in [0, 1].
+        """
+        if self.nvec is not None:
+            flat = rows.reshape(len(rows), -1)
+            if not ((flat >= 0) & (flat < np.asarray(self.nvec)) & (flat == np.floor(flat))).all():
+                raise DataError(f"{self.label} is outside its categories {list(self.nvec)}: {rows.tolist()}")
+        elif rows.dtype.kind == "f" and self.values != "any":
+            if np.count_nonzero(finite := np.isfinite(rows)) < rows.size:  # faster than all()
+                row, *place = np.argwhere(~finite)[0].tolist()
+                where = (f" at {place}" if place else "") + _in_row(row, rows)
+                raise DataError(f"{self.label} has {rows[(row, *place)]}{where}; the policy reads finite numbers only")
+            if self.values == "unit" and rows.max(initial=0.0) > UNIT_LIMIT:
+                row = int(rows.reshape(len(rows), -1).max(1).argmax())
+                raise DataError(f"{self.label} has {rows.max():g}{_in_row(row, rows)}, {BEYOND_UNIT}")
+
+    def _shape_problem(self, given: tuple[int, ...], is_batched: bool) -> str:
+        expected = self.shape
+        shown = (
+            f"({', '.join(['rows', *map(str, expected)])}{'' if expected else ','})" if is_batched else f"{expected}"
+        )
+        one = given[1:] if is_batched else given
+        hint = ""
+        if not is_batched and given[1:] == expected and given:
+            hint = "; for several rows at once pass batched_ob=True"
+        elif is_batched and given == expected:
+            hint = "; with batched_ob=True give one row per environment, goals too; for a single one leave it out"
+        elif len(expected) == 3 and one != expected and sorted(one) == sorted(expected):
+            side = {0: "the channels were first", 2: "the channels were last"}.get(expected.index(min(expected)))
+            hint = f"; its axes are in another order than in training{f', where {side}' if side else ''}"
+        return f"{self.label} has shape {given}, expected {shown}{hint}"
+
+
+BEYOND_UNIT = (
+    "but images of floats are read as numbers in [0, 1]: divide them by 255, or use uint8 (0 to 255) in training and "
+    "when acting; for other numbers set the image's scale to 'none' in observation.timestep_encoder"
+)
+"""What to say of an image of floats with larger numbers."""
+
+
+def _in_row(row: int, rows: np.ndarray) -> str:
+    return f" in row {row}" if len(rows) > 1 else ""
+
+
+def num_rows_of(obs: Mapping[str, np.ndarray]) -> int:
+    """Return how many rows the entries of an observation have, ``(rows, ...)`` each.
+
+    Raises:
+        DataError: If one has more than another.
+    """
+    first, *others = obs
+    for name in others:
+        if len(obs[name]) != len(obs[first]):
+            raise DataError(f"{name!r} has {counted_rows(len(obs[name]))}, but {first!r} has {len(obs[first])}")
+    return len(obs[first])
+
+
+def check_rewards(rewards: np.ndarray) -> None:
+    """Check the last rewards ``(B,)`` of a policy that reads them.
+
+    Raises:
+        DataError: If one is not finite.
+    """
+    if not (finite := np.isfinite(rewards)).all():
+        row = int(np.argmin(finite))
+        raise DataError(f"reward is {rewards[row]}{_in_row(row, rewards)}; the policy reads finite numbers only")
+
+
+def check_present(read: Iterable[str], given: Iterable[str]) -> None:
+    """Check that the entries which a policy reads are given.
+
+    Raises:
+        DataError: That names the others, and what is near.
+    """
+    given = list(given)
+    if missing := sorted(set(read) - set(given)):
+        named = ", ".join(map(repr, missing))
+        raise DataError(
+            f"the observation lacks {named}; it has {', '.join(map(str, given)) or 'nothing'}"
+            + did_you_mean(missing[0], given)
+        )
+
+
+def counted_rows(num: int) -> str:
+    """Return ``1 row`` or ``2 rows``."""
+    return f"{num} row{'' if num == 1 else 's'}"
+
+
+def changed_rows(num: int, before: int) -> str:
+    """Return what to say of an observation of other rows than the episode's first."""
+    return f"the observation has {counted_rows(num)}, but the episode began with {before}; call start_episode() first"
