@@ -17,21 +17,23 @@ class InputNormalizer(nn.Module):
     """Centres and scales each feature by moving first and second moments.
 
     The moments move by ``beta / (1 - (1 - beta)^n)``, where the initial mean 0 and variance 1 count as one batch:
-    early batches weigh as in a plain average, later ones as in an exponential one. Features whose standard deviation
-    is at most 0.01 are only centred. The forward pass changes nothing; :meth:`update` moves the statistics.
+    early batches weigh as in a plain average, later ones as in an exponential one. The forward pass changes nothing;
+    :meth:`update` moves the statistics.
 
     Args:
         width: Number of features.
         beta: Asymptotic step size.
+        min_std: What features are divided by whose standard deviation is smaller; 0 divides by their own, and only
+            centres those that vary by at most 0.01.
     """
 
     mean: Tensor
     variance: Tensor
     num_updates: Tensor
 
-    def __init__(self, width: int, beta: float = 1e-4) -> None:
+    def __init__(self, width: int, beta: float = 1e-4, min_std: float = 0.0) -> None:
         super().__init__()
-        self.beta = beta
+        self.beta, self.min_std = beta, min_std
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("variance", torch.ones(width))
         self.register_buffer("num_updates", torch.ones(()))
@@ -39,7 +41,10 @@ class InputNormalizer(nn.Module):
     def forward(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead D"]:
         """Return the standardised features, within +-10,000."""
         std = self.variance.sqrt().clamp(MIN_STD, MAX_STD)
-        scale = torch.where(std > CENTRE_ONLY_STD, std, torch.ones_like(std))
+        if self.min_std > 0:
+            scale = std.clamp(min=self.min_std)
+        else:
+            scale = torch.where(std > CENTRE_ONLY_STD, std, torch.ones_like(std))
         return ((x - self.mean) / scale).clamp(-MAX_OUTPUT, MAX_OUTPUT)
 
     @torch.no_grad()

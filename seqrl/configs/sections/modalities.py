@@ -21,6 +21,12 @@ class VectorSection(Section):
     normalizer_rate: float = Field(
         1e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
     )
+    normalizer_min_std: float = Field(
+        0.0,
+        ge=0.0,
+        description="Inputs that vary less are divided by this, not by their own standard deviation, so that they stay "
+        "small; 0 divides all that vary by more than 0.01.",
+    )
     num_layers: NonNegativeInt = Field(0, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")

@@ -31,6 +31,12 @@ class FlatSection(NormedSection):
     normalizer_rate: float = Field(
         1e-4, gt=0.0, le=1.0, description="Update rate of these statistics; the first updates are larger."
     )
+    normalizer_min_std: float = Field(
+        0.0,
+        ge=0.0,
+        description="Inputs that vary less are divided by this, not by their own standard deviation, so that they stay "
+        "small; 0 divides all that vary by more than 0.01.",
+    )
     obs_keys: list[str] | None = Field(
         None,
         description="Entries of observation.keys to read, beside goals and the algorithm's own inputs; null reads all.",

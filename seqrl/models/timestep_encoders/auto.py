@@ -22,6 +22,7 @@ def auto_encoder(
     auto_scale: bool = False,
     normalize_inputs: bool = True,
     normalizer_rate: float = 1e-4,
+    normalizer_min_std: float = 0.0,
     **options: Any,
 ) -> TimestepEncoder:
     """Return an encoder that fits the observations: ``multimodal`` if one of them is an image, else ``mlp``.
@@ -34,13 +35,18 @@ def auto_encoder(
         auto_scale: Of ``mlp``; without effect beside an image.
         normalize_inputs: Standardise what is no image by moving statistics.
         normalizer_rate: Their asymptotic step size.
+        normalizer_min_std: What inputs are divided by that vary less.
         options: Of both: ``num_layers``, ``d_hidden``, ``d_output``, ``activation`` and ``norm``.
     """
     if obs_keys is not None:
         check_names(f"{SECTION_KEY}.obs_keys", obs_keys, obs)
     seen = {name: spec for name, spec in obs.items() if obs_keys is None or name in obs_keys}
     kinds = {name: default_choice(spec) for name, spec in seen.items()}
-    normal: dict[str, Any] = {"normalize_inputs": normalize_inputs, "normalizer_rate": normalizer_rate}
+    normal: dict[str, Any] = {
+        "normalize_inputs": normalize_inputs,
+        "normalizer_rate": normalizer_rate,
+        "normalizer_min_std": normalizer_min_std,
+    }
     if all(kind != "image" for kind, _ in kinds.values()):
         flat: dict[str, Any] = {"obs_keys": obs_keys, "auto_scale": auto_scale, **normal}
         return MLPTimestepEncoder(obs, d_action, d_reward, **flat, **options)

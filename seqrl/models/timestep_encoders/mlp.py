@@ -35,6 +35,7 @@ class MLPTimestepEncoder(TimestepEncoder):
         norm: Of the output.
         normalize_inputs: Standardise all inputs by moving statistics.
         normalizer_rate: Their asymptotic step size.
+        normalizer_min_std: What inputs are divided by that vary less.
         obs_keys: Entries to read; None reads all.
         auto_scale: Raise ``d_hidden`` to the width of the inputs, at most 2048.
 
@@ -55,6 +56,7 @@ class MLPTimestepEncoder(TimestepEncoder):
         norm: str = "layer",
         normalize_inputs: bool = True,
         normalizer_rate: float = 1e-4,
+        normalizer_min_std: float = 0.0,
         obs_keys: Sequence[str] | None = None,
         auto_scale: bool = False,
     ) -> None:
@@ -67,7 +69,8 @@ class MLPTimestepEncoder(TimestepEncoder):
         if auto_scale:
             d_hidden = max(d_hidden, min(d_input, MAX_AUTO_WIDTH))
         self.d_output = d_output
-        self.normalizer = InputNormalizer(d_input, normalizer_rate) if normalize_inputs else None
+        normal = (d_input, normalizer_rate, normalizer_min_std)
+        self.normalizer = InputNormalizer(*normal) if normalize_inputs else None
         self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
         self.norm = make_norm(norm, d_output)
 

@@ -74,6 +74,7 @@ class VectorModality(Modality):
         spec: Of the entry; any.
         normalize_inputs: Standardise.
         normalizer_rate: Asymptotic step size of the statistics.
+        normalizer_min_std: What inputs are divided by that vary less.
         num_layers: Hidden layers.
         d_hidden: Their width.
         d_output: Width of the output.
@@ -87,6 +88,7 @@ class VectorModality(Modality):
         *,
         normalize_inputs: bool = True,
         normalizer_rate: float = 1e-4,
+        normalizer_min_std: float = 0.0,
         num_layers: int = 0,
         d_hidden: int = 256,
         d_output: int = 64,
@@ -95,7 +97,7 @@ class VectorModality(Modality):
         super().__init__(name, spec)
         width = flat_width(spec)
         self.d_output = d_output
-        self.normalizer = InputNormalizer(width, normalizer_rate) if normalize_inputs else None
+        self.normalizer = InputNormalizer(width, normalizer_rate, normalizer_min_std) if normalize_inputs else None
         self.mlp = make_mlp(width, d_hidden, num_layers, d_output, activation)
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:

@@ -96,6 +96,19 @@ def test_non_finite_sums_are_ignored(bad):
     assert all(torch.equal(v, before[k]) for k, v in normalizer.state_dict().items())
 
 
+def test_small_features_stay_small_if_asked():
+    """Divided by the larger of their own standard deviation and the smallest one; by their own without."""
+    rng = np.random.default_rng(0)
+    stds = np.array([3.0, 0.3, 0.05, 1e-4])
+    x = torch.tensor((rng.normal(size=(64, 32, 4)) * stds).astype(np.float32))
+    mask = torch.ones(64, 32, dtype=torch.bool)
+    for min_std, expected in ((0.0, [1.0, 1.0, 1.0, 1e-4]), (0.2, [1.0, 1.0, 0.25, 5e-4])):
+        normalizer = InputNormalizer(4, 0.1, min_std)
+        for _ in range(200):
+            normalizer.update(normalizer.stats(x, mask))
+        np.testing.assert_allclose(normalizer(x).flatten(0, 1).std(0), expected, rtol=0.05)
+
+
 def test_batch_without_a_real_input_is_ignored():
     normalizer = InputNormalizer(2, 0.1)
     normalizer.update(normalizer.stats(torch.ones(2, 3, 2), torch.zeros(2, 3, dtype=torch.bool)))
