@@ -184,9 +184,10 @@ def train(
     from seqrl.scripts.train import parser, resolve_config
     from seqrl.training.experiment import Experiment
 
-    overrides = _sections(overrides, env, dataset)
+    overrides = _sections(overrides, env)
     env_id = env if env is None or isinstance(env, str | Mapping) else id_of_maker(env)
-    given: dict[str, Any] = {"env": env_id, "dataset": dataset, "memory": memory, "seed": seed, "name": name}
+    given: dict[str, Any] = {"env": env_id, "memory": memory, "seed": seed, "name": name}
+    given["dataset"] = _as_json(dataset) if isinstance(dataset, Mapping) else dataset
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
     values = None
     if isinstance(config, BaseConfig | Mapping):
@@ -202,8 +203,8 @@ def train(
     return Run(run.learn().path)
 
 
-def _sections(overrides: Mapping[str, Any], env: Any, dataset: Any) -> dict[str, Any]:
-    """Return what changes the run file, with what is given as a section of it or an entry in it.
+def _sections(overrides: Mapping[str, Any], env: Any) -> dict[str, Any]:
+    """Return what changes the run file, with ``env`` if that is given as a section of it.
 
     Raises:
         ConfigError: If a name is none of its sections.
@@ -214,7 +215,7 @@ def _sections(overrides: Mapping[str, Any], env: Any, dataset: Any) -> dict[str,
             near = did_you_mean(name, legal)
             raise ConfigError(f"{name!r} is neither an argument of seqrl.train nor a section of the run file{near}")
     world = {"env": env} if isinstance(env, Mapping) else {}
-    return {**overrides, **world, **({"train.data": [dataset]} if isinstance(dataset, Mapping) else {})}
+    return {**overrides, **world}
 
 
 def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:

@@ -98,8 +98,9 @@ class OnnxPolicy:
         """Return what the policy reads, and an action mask: name -> ``(rows, ...)``."""
         flat = _flat(self.facts["observation_space"], ob, "")
         if isinstance(ob, Mapping):
-            unknown: dict[str, tuple[Mapping[str, Any], Any]] = {name: ({}, part) for name, part in ob.items()}
-            flat = unknown | flat
+            own = self.facts["observation_space"].get("spaces", ())
+            others: dict[str, tuple[Mapping[str, Any], Any]] = {k: ({}, v) for k, v in ob.items() if k not in own}
+            flat = others | flat
         check_present(self._entries, flat)
         obs: dict[str, np.ndarray] = {}
         for name, entry in self._entries.items():

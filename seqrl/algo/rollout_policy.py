@@ -132,7 +132,9 @@ class RolloutPolicy:
         if isinstance(ob, Mapping) and (self._is_flat or not isinstance(space, spaces.Dict)):
             return ob
         given = parts_given(space, ob) if children(space) is not None else {OBS_KEY: ob}
-        return {**ob, **given} if isinstance(ob, Mapping) else given
+        own = space.spaces if isinstance(space, spaces.Dict) else ()
+        others = {k: v for k, v in ob.items() if k not in own} if isinstance(ob, Mapping) else {}
+        return others | given
 
     def _goals(self, goal: Any) -> dict[str, Any]:
         keys = self.algo.goal_keys

@@ -11,10 +11,10 @@ import numpy as np
 from seqrl.core.errors import DataError, did_you_mean
 
 Values = Literal["finite", "unit", "any"]
-"""Which numbers an entry may hold: finite ones; an image's, in [0, 1]; or any, where NaN and inf have a meaning."""
+"""Which numbers an entry may hold: finite; those of an image, not bytes; or any, where NaN and inf have a meaning."""
 
-UNIT_LIMIT = 1.1
-"""Largest number of an image in [0, 1]: resizing may overshoot a little."""
+UNIT_LIMIT = 10.0
+"""Images of floats with a larger number are taken for bytes (0 to 255); those in [0, 1], or standardised, have none."""
 
 
 @dataclass(frozen=True)

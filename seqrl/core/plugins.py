@@ -23,7 +23,7 @@ def load_plugins(names: Iterable[str]) -> None:
         names: Paths of Python files, or names of importable modules.
 
     Raises:
-        ConfigError: If one does not exist, or is not Python. An error raised by the plug-in's own code is not caught.
+        ConfigError: If one does not exist, or a file is not Python. An error of the plug-in's own code is not caught.
     """
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         entry.load()

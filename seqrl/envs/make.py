@@ -56,9 +56,10 @@ def make_env(
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
-    except (gym.error.NameNotFound, gym.error.NamespaceNotFound) as error:
-        raise EnvError(_unknown(env_id)) from error
     except Exception as error:  # whatever the code of others raises
+        is_unknown = isinstance(error, gym.error.NameNotFound | gym.error.NamespaceNotFound)
+        if is_unknown and env_id not in gym.registry:
+            raise EnvError(_unknown(env_id)) from error
         raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}") from error
 
 

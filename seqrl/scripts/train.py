@@ -20,6 +20,7 @@ from seqrl.configs import (
 )
 from seqrl.configs.budget import Budget, with_budget
 from seqrl.configs.building import build_section
+from seqrl.configs.overrides import parse_value
 from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import load_plugins
@@ -66,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--seed", type=int, metavar="N", help="seed of the run (train.seed)")
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
-    p.add_argument("--dataset", help="data file or store, instead of those in train.data")
+    p.add_argument("--dataset", help="data file or store (or an entry of train.data as JSON), instead of train.data")
     add_reader_options(p)
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. train.batch_size=32")
     p.add_argument(
@@ -149,10 +150,10 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
     if args.gradient_steps and not _given(values, "train.data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
-    if init_from := _given(values, "train.init_from"):
-        from seqrl.training.init_from import with_networks_of
+    if isinstance(_given(values, "train.init_from"), str):
+        from seqrl.training.init_from import with_networks
 
-        values = with_networks_of(values, init_from)
+        values = with_networks(values, goes_on=args.resume or args.role == "collect")
     if args.env_steps:
         budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
     else:
@@ -202,7 +203,8 @@ def _data(args: argparse.Namespace) -> list[str]:
             name = next(iter(told))
             raise ConfigError(f"--{name.replace('_', '-')} is that of --dataset; without it, set train.data.0.{name}")
         return []
-    entry = {"path": args.dataset, **told}
+    entry = parse_value(args.dataset)
+    entry = {**(entry if isinstance(entry, dict) else {"path": args.dataset}), **told}
     return ["train.data=" + json.dumps([entry])]
 
 
@@ -217,7 +219,9 @@ def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     values, dropped = {"algo_name": args.algo} if args.algo else {}, list[str]()
     for file in args.config or ():
         read = read_config_values(file)
-        if args.dataset and not Path(file).is_file() and read.pop("env", None):  # a packaged template
+        is_template = not Path(file).is_file()
+        if args.dataset and is_template and "env" in read and "id" not in read["env"]:  # it is that of the data
+            del read["env"]
             dropped.append(f"the section env of {file} is left out, as --dataset replaces the data that it is for")
         values, more = layered(values, read)
         dropped += more

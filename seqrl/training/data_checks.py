@@ -103,8 +103,9 @@ def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> No
         if share := _share_outside(source, space):
             low, high = (np.unique(limit) for limit in (space.low, space.high))
             limits = f"[{low[0]:.4g}, {high[0]:.4g}]" if len(low) == len(high) == 1 else "the bounds"
-            whose = "of the environment" if world.env_obs else "of their space"
-            told = f"{100 * share:.2g} % of the actions lie outside {limits} {whose}, and are clipped"
+            is_own = source.store.info.spaces_are_known or not world.env_obs
+            whose = "of their space" if is_own else "of the environment"
+            told = f"{100 * share:.3g} % of the actions lie outside {limits} {whose}, and are clipped"
             warn(f"{source.store.label}: {told}")
 
 

@@ -9,33 +9,50 @@ from typing import Any
 
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import read_checkpoint
-from seqrl.configs import layered
-from seqrl.configs.differences import differences
+from seqrl.configs import BaseConfig, layered
+from seqrl.configs.differences import differences, with_defaults
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import expanded
+from seqrl.training.run_folder import saved_config
 
 TAKEN = ("window_steps", "normalize_obs", "normalize_actions")
+LEARNING = (
+    "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "filter", "online_coeff",
+    "offline_coeff", "critic_loss_weight",
+)  # fmt: skip
+"""Settings of algorithms on which no weight depends, and which another kind of data asks for anew."""
 
 
-def with_networks_of(values: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return a run file over what a checkpoint was trained with, except for its optimiser, if it is the algorithm's.
+def with_networks(values: Mapping[str, Any], *, goes_on: bool) -> dict[str, Any]:
+    """Return a run file over the networks of the checkpoint that it starts from, if that is of the same algorithm.
 
     Args:
-        values: Nested dict with ``algo_name``; its keys win.
-        path: Of the checkpoint.
+        values: Nested dict with ``algo_name`` and ``train.init_from``; its keys win.
+        goes_on: Whether the run may be there already, and then has taken them: the checkpoint may be gone.
 
     Raises:
-        CheckpointError: If it is missing or damaged.
+        CheckpointError: If the checkpoint is missing or damaged.
     """
-    former = read_checkpoint(expanded(path)).json_object("config.json")
+    former = _own_config(values) if goes_on else None
+    if former is None:
+        former = with_defaults(read_checkpoint(expanded(values["train"]["init_from"])).json_object("config.json"))
     if former.get("algo_name") != values["algo_name"]:
         return dict(values)
-    own = {
+    taken = {
         "observation": former["observation"],
-        "algo": {key: value for key, value in former["algo"].items() if key != "optimizer"},
+        "algo": {key: value for key, value in former["algo"].items() if key not in LEARNING},
         "train": {key: former["train"][key] for key in TAKEN},
     }
-    return layered(own, dict(values))[0]
+    return layered(taken, dict(values))[0]
+
+
+def _own_config(values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the config of the run that a run file describes, if it has a name and has begun."""
+    section = {**BaseConfig.model_fields["experiment"].default.to_values(), **values.get("experiment", {})}
+    if not (isinstance(section["name"], str) and isinstance(section["output_dir"], str)):
+        return None
+    folder = expanded(section["output_dir"]) / section["name"]
+    return saved_config(folder) if (folder / "config.json").is_file() else None
 
 
 def take_weights(algo: Algo, path: str | Path) -> None:

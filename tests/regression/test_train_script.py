@@ -271,6 +271,17 @@ def test_data_of_another_task_takes_a_template_without_its_environment(folder, c
     assert config["env"]["kwargs"] == config["env"]["eval_kwargs"] == {}
 
 
+def test_a_template_keeps_an_environment_that_it_names(folder, capsys):
+    code, out, err = run(train.main, ["--config", "rlpd.json", "--dataset", "own.hdf5", "--print-config"], capsys)
+    assert code == 0, err
+    assert json.loads(out)["env"]["id"] == "seqrl/TMazePassive-v0"
+    entry = '{"path": "own.npz", "columns": {"actions": "a"}}'
+    code, out, err = run(train.main, ["--config", "iql.json", "--dataset", entry, "--print-config"], capsys)
+    assert code == 0, err
+    assert json.loads(out)["env"]["kwargs"] == {}
+    assert json.loads(out)["train"]["data"][0]["columns"] == {"actions": "a"}
+
+
 def test_without_evaluation_no_environment_is_needed(folder, capsys):
     arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 6, "--output", "recall.hdf5"]
     assert run(collect_dataset.main, arguments, capsys)[0] == 0
@@ -296,8 +307,23 @@ def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
     code, _, err = run(train.main, ["--algo", "iql", "--dataset", "recall.hdf5", *online, "--name", "a"], capsys)
     assert code == 0, err
     former, config = (json.loads((folder / "runs" / n / "config.json").read_text()) for n in ("offline", "a"))
-    assert config["algo"] | {"optimizer": None} == former["algo"] | {"optimizer": None}
+    for key in ("sequence_encoder", "actor", "critic", "gamma", "extra_gammas"):
+        assert config["algo"][key] == former["algo"][key]
+    assert (former["algo"]["n_step"], config["algo"]["n_step"]) == (1, 5)  # of the budget
     assert config["algo"]["sequence_encoder"]["d_hidden"] == 12
+    gone = [
+        "--algo",
+        "iql",
+        "--dataset",
+        "recall.hdf5",
+        *online[:-1],
+        "train.init_from=gone",
+        "--name",
+        "a",
+        "--resume",
+    ]
+    code, _, err = run(train.main, gone, capsys)
+    assert code == 0, err  # it has its networks
     wrong = ["--algo", "iql", *online, "--set", "algo.critic.norm=layer", "--name", "b"]
     code, _, err = run(train.main, wrong, capsys)
     assert code == 2

@@ -304,12 +304,13 @@ def _sound(
 def _differing(after: np.ndarray, following: np.ndarray) -> np.ndarray:
     """Return the rows in which two arrays ``(N, ...)`` differ by more than the rounding of floats."""
     rows = np.flatnonzero((after != following).any(axis=tuple(range(1, after.ndim))))
-    eps = [np.finfo(values.dtype).eps for values in (after, following) if values.dtype.kind == "f"]
-    if not eps or not len(rows):
+    floats = [values.dtype for values in (after, following) if values.dtype.kind == "f"]
+    if not floats or not len(rows):
         return rows
+    eps = max(float(np.finfo(dtype).eps) for dtype in (np.dtype(np.float32), *floats))  # policies read float32
     gap = np.abs(after[rows].astype(np.float64) - following[rows]).reshape(len(rows), -1)
     size = np.abs(following).max(axis=0).reshape(-1)
-    far: np.ndarray = rows[(gap > 8 * float(max(eps)) * size).any(-1)]
+    far: np.ndarray = rows[(gap > 8 * eps * size).any(-1)]
     return far
 
 

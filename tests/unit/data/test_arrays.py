@@ -235,8 +235,9 @@ def test_shuffled_transitions_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["states", "next_states"])
 def test_next_observations_may_be_rounded(tmp_path, name):
     arrays = steps()
-    np.savez(tmp_path / "x.npz", **arrays | {name: arrays[name].astype(np.float32)})
-    assert len(open_store(str(tmp_path / "x.npz"), {"columns": NEXT})) == len(LENGTHS)
+    for kind in (np.float32, np.float64):  # which was float32 before
+        np.savez(tmp_path / f"{kind.__name__}.npz", **arrays | {name: arrays[name].astype(np.float32).astype(kind)})
+        assert len(open_store(str(tmp_path / f"{kind.__name__}.npz"), {"columns": NEXT})) == len(LENGTHS)
     arrays["next_states"][5, 1] += 1e-3
     np.savez(tmp_path / "y.npz", **arrays | {name: arrays[name].astype(np.float32)})
     with pytest.raises(DataError, match="episode_1, row 5"):

@@ -128,6 +128,13 @@ def test_unknown_ids_are_told(env_id, message):
         make_env(env_id)
 
 
+def test_an_environment_that_makes_an_unknown_one_is_not_blamed(monkeypatch):
+    spec = gym.envs.registration.EnvSpec("tests/Outer-v0", entry_point=lambda: gym.make("Inner-v0"))
+    monkeypatch.setitem(gym.registry, "tests/Outer-v0", spec)
+    with pytest.raises(EnvError, match=r"'tests/Outer-v0' with arguments \{\}: Environment `Inner` doesn't exist"):
+        make_env("tests/Outer-v0")
+
+
 # ---------------------------------------------------------------------------------------------- built in
 def played(env_id, num_steps=30, **kwargs):
     """Return an environment's time steps under random actions, two rows."""

@@ -166,9 +166,16 @@ def test_an_environment_without_bounds_is_told_how_to_get_them(tmp_path):
         run.start()
 
 
-@pytest.mark.parametrize(("reach", "told"), [(2.0, ""), (3.0, "x.npz: 33 % of the actions lie outside [-2, 2] of the")])
-def test_actions_that_will_be_clipped_are_a_warning(tmp_path, reach, told):
-    acts = np.resize([-reach, 0.0, 1.0], NUM * LENGTH)[:, None]
+@pytest.mark.parametrize(
+    ("acts", "told"),
+    [
+        ([-2.0, 0.0, 1.0], ""),
+        ([-3.0, 0.0, 1.0], "x.npz: 33 % of the actions lie outside [-2, 2] of the environment"),
+        ([90.0], "x.npz: 100 % of the actions lie outside"),
+    ],
+)
+def test_actions_that_will_be_clipped_are_a_warning(tmp_path, acts, told):
+    acts = np.resize(acts, NUM * LENGTH)[:, None]
     found = warnings_of(tmp_path, saved(tmp_path / "x.npz", acts=acts), **PENDULUM)
     assert [told in line for line in found if "clipped" in line] == [True] * bool(told)
 
