@@ -162,7 +162,7 @@ def test_policies_refuse_what_does_not_fit(folder):
     for bad in (None, 3.0, "hello", np.zeros(3), np.zeros((2, 4))):
         with pytest.raises(DataError):
             policy(bad)
-    with pytest.raises(DataError, match="one reward per row"):
+    with pytest.raises(DataError, match="the observation has 2 rows"):
         policy(np.stack([good, good]), reward=[1.0, 2.0, 3.0], batched_ob=True)
     policy.start_episode()
     policy(np.stack([good, good]), batched_ob=True)
