@@ -31,8 +31,6 @@ REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
 """Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
 """Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
-SMALL_STD = 0.2
-"""Of its observations: what varies less is divided by this, so that it stays small."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -271,8 +269,6 @@ def _reactive(values: Mapping[str, Any]) -> list[Derived]:
     """Return what a policy without a memory sees, and how random its continuous actions are."""
     observed = "no memory and continuous actions: the observation is enough"
     out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
-    small = "no memory and continuous actions: goals and positions that hardly vary stay small"
-    out.append(Derived("observation.timestep_encoder.normalizer_min_std", SMALL_STD, small))
     if _get(values, "algo.entropy", None) is None and not _has(values, "algo.distribution"):
         noise = "bounds of the noise; learns sooner without a memory"
         out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]

@@ -145,7 +145,6 @@ def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, kin
     assert config.algo.n_step < config.train.window_steps
     is_small = steps_of_a_batch == 256
     assert config.observation.use_prev_action is config.observation.use_prev_reward is not is_small
-    assert (config.observation.timestep_encoder.normalizer_min_std > 0) is is_small
     assert (config.algo.distribution.model_dump().get("min_log_std") == -1.5) is is_small
     short, _ = planned(given, env_steps=10_000, horizon=horizon, action_kind=kind)
     assert short.train.replay_ratio == (1.0 if is_small else 0.5)
