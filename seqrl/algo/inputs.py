@@ -127,7 +127,7 @@ class Inputs:
         """Return a batch as the networks know it.
 
         Raises:
-            DataError: If the policy reads goals, and the batch has none, or images of floats are not in [0, 1].
+            DataError: If the policy reads goals, and the batch has none, or images of floats look like bytes.
         """
 
         def problem(key: str) -> str:
@@ -145,7 +145,7 @@ class Inputs:
         return replace(batch, inputs=inputs, actions=self.scaled_actions(batch.actions), extras=extras)
 
     def _check_images(self, obs: Mapping[str, Tensor]) -> None:
-        """Refuse images of floats beyond [0, 1] in the first batch: data of bytes show there, and a look costs time."""
+        """Refuse bytes as images of floats in the first batch: they show there, and a look costs time."""
         if self._has_seen_images:
             return
         for name in (name for name, values in self.values.items() if values == "unit" and name in obs):

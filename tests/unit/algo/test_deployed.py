@@ -154,7 +154,7 @@ def test_a_nested_entry_that_is_not_read_is_not_taken_for_a_mask(kind, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ images
-def test_an_image_of_floats_beyond_1_is_refused(policy_of):
+def test_bytes_as_an_image_of_floats_are_refused(policy_of):
     policy, image = policy_of("floats"), np.full((16, 15, 3), 0.5, np.float32)
     with pytest.raises(DataError, match=r"'image' has 127.5, but images of floats are read as numbers in \[0, 1\]"):
         policy({"image": image * 255})
@@ -175,7 +175,7 @@ CNN = {"type": "cnn", "core": {"type": "drq"}}
 
 
 @pytest.mark.parametrize("encoder", [{"type": "auto"}, CNN], ids=["auto", "cnn"])
-def test_training_refuses_images_of_floats_beyond_1_in_its_first_batch(encoder):
+def test_training_refuses_bytes_as_images_of_floats_in_its_first_batch(encoder):
     algo = build(FLOATS, encoder)
     batch = {"obs": {"image": torch.full((2, 3, 16, 15, 3), 200.0)}, "actions": torch.zeros(2, 3, 2)}
     with pytest.raises(DataError, match="the data's observation 'image' has 200, but images of floats are read as"):
@@ -187,7 +187,7 @@ def test_other_numbers_are_read_where_the_scale_is_none():
     algo = build(FLOATS, {**CNN, "scale": "none"})
     numbers = torch.full((2, 3, 16, 15, 3), 200.0)
     algo.process_batch_for_training({"obs": {"image": numbers}, "actions": torch.zeros(2, 3, 2)})
-    RolloutPolicy(algo, FLOATS)({"image": numbers[0, 0].numpy()})
+    assert RolloutPolicy(algo, FLOATS)({"image": numbers[0, 0].numpy()}).shape == (2,)
 
 
 # ------------------------------------------------------------------------------------------------ shapes
