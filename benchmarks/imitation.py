@@ -1,13 +1,11 @@
-"""All policies that imitate on the built-in tasks of demonstrators: the tables of docs/imitation.md.
+"""All policies that imitate on the built-in tasks of demonstrators: the table of docs/imitation.md.
 
 python benchmarks/imitation.py                        # whatever has no result yet; may be stopped and started again
 python benchmarks/imitation.py --tasks fork --seeds 1 # some
 python benchmarks/imitation.py --table                # only write the table from the results that are there
 
-Fork: demonstrators pass a wall on both sides, and the observation tells everything. RecallFork: a hint given 50
-steps before tells the side of one wall, and a second one may be passed on either side; so it takes a memory and several
-modes. PushT: pushes by many ways to the same end; its value is the largest share of the goal that was covered. Each run
-takes one core; its result is written to ``benchmarks/results/imitation/``.
+Each run takes one core; its result is written to ``benchmarks/results/imitation/``. Some controls ask a trained policy
+again under another condition; their results are files of their own.
 """
 
 from __future__ import annotations
@@ -18,11 +16,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from record import RESULTS, provenance, table, write_table
@@ -31,7 +30,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import seqrl  # noqa: E402
+from seqrl.algo.algo import Algo  # noqa: E402
 from seqrl.core.files import write_json  # noqa: E402
+from seqrl.envs.builtin.fork import ForkDemonstrator  # noqa: E402
+from seqrl.envs.experts import register_expert  # noqa: E402
 
 PAGE = ROOT / "docs" / "imitation.md"
 FOLDER = RESULTS / "imitation"
@@ -43,15 +45,58 @@ MEMORIES: dict[str, Settings] = {
 }
 CHUNKS: Settings = {"chunk_steps": 4, "execute_steps": 2}
 DENOISING: Settings = {**CHUNKS, "denoiser": {"type": "mlp", "d_hidden": 256}, "samples_per_window": 16}
+PLANNER: Settings = {"planner": {"subgoal_keys": ["achieved_goal"], "subgoal_steps": 4}}
 POLICIES: dict[str, tuple[str, Settings]] = {
+    "bc": ("bc", {}),
     "bc, mean": ("bc", {"distribution": {"type": "deterministic"}}),
     "bc, gmm": ("bc", {"distribution": {"type": "gmm"}}),
     "bc_vae": ("bc_vae", CHUNKS),
     "act": ("act", {**CHUNKS, "d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
     "diffusion_policy": ("diffusion_policy", {**DENOISING, "inference_steps": 20}),
     "flow_matching": ("flow_matching", DENOISING),
+    "decision_transformer": ("decision_transformer", {}),
+    "hbc": ("hbc", PLANNER),
+    "iris": ("iris", PLANNER),
 }
 """Name in the table -> algorithm and its settings."""
+OF_CHUNKS = ("bc, mean", "bc, gmm", "bc_vae", "act", "diffusion_policy", "flow_matching")
+
+
+def subgoals_of_others(algo: Algo[Any]) -> None:
+    """Let each row follow the subgoal that was planned for another."""
+    proposed = algo._proposed
+    algo._proposed = lambda hidden, deterministic: proposed(hidden, deterministic).roll(1, dims=0)
+
+
+def values_of_others(algo: Algo[Any]) -> None:
+    """Judge each of the proposed subgoals by the value of another, so that the choice means nothing."""
+    worth = algo._worth
+    algo._worth = lambda hidden, goals: worth(hidden, goals).roll(1, dims=0)
+
+
+def asks_for_nothing(algo: Algo[Any]) -> None:
+    """Ask for a return of 0 instead of the data's best."""
+    algo.returns.target.fill_(0.0)
+
+
+CONTROLS: dict[str, dict[str, Callable[[Algo[Any]], None]]] = {
+    "decision_transformer": {"decision_transformer, asked for 0": asks_for_nothing},
+    "hbc": {"hbc, subgoals of other episodes": subgoals_of_others},
+    "iris": {"iris, values of other subgoals": values_of_others},
+}
+"""Policy -> name in the table of what it is asked besides, and what changes."""
+
+
+class OneWayDemonstrator(ForkDemonstrator):
+    """Passes the wall on the right in every episode."""
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self._side = -1.0
+
+
+gym.register("benchmarks/ForkOneWay-v0", entry_point="seqrl.envs.builtin.fork:Fork")
+register_expert("benchmarks/ForkOneWay-v0")(OneWayDemonstrator)
 
 
 @dataclass(frozen=True)
@@ -59,39 +104,81 @@ class Task:
     """A task of demonstrators.
 
     Attributes:
+        name: In the table.
         env_id: Environment.
         metric: What the table shows.
         side: Metric that tells a successful episode's side; empty where there are none.
         window: Time steps in a window.
         steps: Gradient steps.
         memories: Which are compared.
-        demonstrations: Episodes of data.
+        policies: Which are compared.
+        data: Episodes of demonstrators, and the share of their actions that is random.
         episodes: Of the evaluation.
+        samples: Whether policies act by sampling; else greedily.
         chunks: Settings of the policies that plan chunks.
     """
 
+    name: str
     env_id: str
     metric: str
     side: str
     window: int
     steps: int
     memories: tuple[str, ...]
-    demonstrations: int = 500
+    policies: tuple[str, ...] = OF_CHUNKS
+    data: tuple[tuple[int, float], ...] = ((500, 0.0),)
     episodes: int = 200
+    samples: bool = True
     chunks: Settings = field(default_factory=dict)
 
 
+FORK = ("success", "log/right", 9, 2000, ("two frames",))
 TASKS: dict[str, Task] = {
-    "fork": Task("seqrl/Fork-v0", "success", "log/right", 9, 2000, ("two frames",)),
-    "recall_fork": Task("seqrl/RecallFork-v0", "success", "log/second_right", 66, 2400, ("gru", "two frames")),
+    "fork": Task("Fork", "seqrl/Fork-v0", *FORK),
+    "fork_steps": Task(
+        "Fork, no chunks",
+        "seqrl/Fork-v0",
+        *FORK,
+        policies=OF_CHUNKS[2:],
+        chunks={"chunk_steps": 1, "execute_steps": 1},
+    ),
+    "fork_one_way": Task("Fork, one way only", "benchmarks/ForkOneWay-v0", *FORK),
+    "recall_fork": Task(
+        "RecallFork", "seqrl/RecallFork-v0", "success", "log/second_right", 66, 2400, ("gru", "two frames")
+    ),
+    "point_recall": Task(
+        "PointRecall",
+        "seqrl/PointRecall-v0",
+        "success",
+        "",
+        18,
+        1000,
+        ("gru",),
+        policies=(*OF_CHUNKS, "decision_transformer"),
+        data=((300, 0.3), (200, 1.0)),
+        samples=False,
+    ),
+    "maze": Task(
+        "MazeRunner",
+        "seqrl/MazeRunner-v0",
+        "success",
+        "",
+        24,
+        1000,
+        ("gru",),
+        policies=("bc", "hbc", "iris"),
+        data=((400, 0.0), (400, 1.0)),
+        samples=False,
+    ),
     "pusht": Task(
+        "PushT",
         "gym_pusht/PushT-v0",
         "coverage",
         "",
         32,
         4000,
         ("two frames",),
-        demonstrations=200,
+        data=((200, 0.0),),
         episodes=50,
         chunks={"chunk_steps": 16, "execute_steps": 8},
     ),
@@ -105,7 +192,7 @@ def all_runs(tasks: list[str], seeds: int) -> Iterator[Run]:
     for seed in range(seeds):
         for task in tasks:
             for memory in TASKS[task].memories:
-                for policy in POLICIES:
+                for policy in TASKS[task].policies:
                     yield task, policy, memory, seed
 
 
@@ -116,7 +203,7 @@ def result_file(task: str, policy: str, memory: str, seed: int) -> Path:
 
 
 def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqrl.Experiment:
-    """Return a run that is ready to learn, and to evaluate by sampled episodes."""
+    """Return a run that is ready to learn, and to evaluate."""
     task = TASKS[name]
     algo, section = POLICIES[policy]
     config = seqrl.config_factory(
@@ -124,13 +211,13 @@ def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqr
         {
             "experiment": {
                 "output_dir": folder,
-                "evaluation": {"episodes": task.episodes, "first_epoch": 1, "deterministic": False},
+                "evaluation": {"episodes": task.episodes, "first_epoch": 1, "deterministic": not task.samples},
                 "report": {"enabled": False},
                 "logging": {"tensorboard": False},
             },
             "env": {"id": task.env_id},
             "train": {
-                "data": [{"scripted": task.env_id, "episodes": task.demonstrations}],
+                "data": [{"scripted": task.env_id, "episodes": num, "noise": noise} for num, noise in task.data],
                 "window_steps": task.window,
                 "batch_size": 32,
                 "num_epochs": 1,
@@ -155,41 +242,55 @@ def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqr
     return experiment
 
 
-def learned(name: str, policy: str, memory: str, seed: int) -> dict[str, float | None]:
-    """Train, and return what sampled episodes reach."""
-    task, begin = TASKS[name], time.process_time()
+def learned(name: str, policy: str, memory: str, seed: int) -> Iterator[tuple[str, dict[str, float | None]]]:
+    """Train, and yield what the policy reaches, and what its controls do."""
+    begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        metrics = started(name, policy, memory, seed, folder).learn().metrics
+        experiment = started(name, policy, memory, seed, folder)
+        metrics = experiment.learn().metrics
+        yield policy, {**reached(TASKS[name], metrics), "cpu_s": time.process_time() - begin}
+        for control, change in CONTROLS.get(policy, {}).items():
+            change(experiment.algo)
+            metrics, _ = experiment.evaluate_val()
+            yield control, reached(TASKS[name], metrics)
+
+
+def reached(task: Task, metrics: dict[str, float]) -> dict[str, float | None]:
+    """Return the figures of an evaluation that count."""
     success = metrics["eval/success_mean"]
-    result: dict[str, float | None] = {"success": success, "cpu_s": time.process_time() - begin}
     if task.side:
-        return {**result, "right": metrics[f"eval/{task.side}"] / success if success else None}
-    return {**result, task.metric: metrics[f"eval/log/{task.metric}"]}
+        return {"success": success, "right": metrics[f"eval/{task.side}"] / success if success else None}
+    if task.metric == "success":
+        return {"success": success}
+    return {"success": success, task.metric: metrics[f"eval/log/{task.metric}"]}
 
 
 def rows_of_table() -> list[dict[str, str]]:
-    """Return a row for each task, policy and memory that has results."""
-    found: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for task, policy, memory, seed in all_runs(list(TASKS), 5):
-        if (file := result_file(task, policy, memory, seed)).exists():
-            found.setdefault((task, policy, memory), []).append(json.loads(file.read_text()))
+    """Return a row for each task, memory and policy that has results, controls after their policies."""
     rows = []
-    for (task, policy, memory), results in sorted(found.items(), key=lambda item: list(TASKS).index(item[0][0])):
-        metric = TASKS[task].metric
-        each = [result[metric] for result in results]
-        sides = [result["right"] for result in results if "right" in result and result["success"] >= 0.1]
-        rows.append(
-            {
-                "task": TASKS[task].env_id.split("/")[1].removesuffix("-v0"),
-                "policy": policy,
-                "memory": memory,
-                "value": metric,
-                "mean": f"{np.mean(each):.2f}",
-                "by seed": ", ".join(f"{value:.2f}" for value in each),
-                "on the right": ", ".join(f"{value:.2f}" for value in sides) or "-",
-            }
-        )
+    for name, task in TASKS.items():
+        for memory in task.memories:
+            for policy in (row for own in task.policies for row in (own, *CONTROLS.get(own, {}))):
+                files = (result_file(name, policy, memory, seed) for seed in range(5))
+                results = [json.loads(file.read_text()) for file in files if file.exists()]
+                if results:
+                    rows.append(row_of_table(task, policy, memory, results))
     return rows
+
+
+def row_of_table(task: Task, policy: str, memory: str, results: list[dict[str, float]]) -> dict[str, str]:
+    """Return the cells of a row."""
+    each = [result[task.metric] for result in results]
+    sides = [result["right"] for result in results if "right" in result and result["success"] >= 0.1]
+    return {
+        "task": task.name,
+        "policy": policy,
+        "memory": memory,
+        "value": task.metric,
+        "mean": f"{np.mean(each):.2f}",
+        "by seed": ", ".join(f"{value:.2f}" for value in each),
+        "on the right": ", ".join(f"{value:.2f}" for value in sides) or "-",
+    }
 
 
 def main() -> None:
@@ -204,10 +305,12 @@ def main() -> None:
     for run in () if arguments.table else all_runs(arguments.tasks, arguments.seeds):
         if result_file(*run).exists():
             continue
-        result = learned(*run)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        write_json(result_file(*run), {**provenance(), **result})
-        print(*run, result, flush=True)
+        task, _, memory, seed = run
+        where = provenance()
+        for row, result in learned(*run):
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            write_json(result_file(task, row, memory, seed), {**where, **result})
+            print(task, row, memory, seed, result, flush=True)
     write_table(PAGE, "imitation", table(rows_of_table()))
 
 

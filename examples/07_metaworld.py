@@ -45,6 +45,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     env = {
         "id": "seqrl/Attempts-v0",
         "kwargs": {**kwargs, "attempt_steps": args.attempt_steps},
+        "eval_kwargs": {"env_kwargs": {**inner, "split": "test"}},
         "vectorization": "async",
     }
     train = {"window_steps": args.window, "batch_size": 16, "steps_per_epoch": 200}

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError, did_you_mean
@@ -54,6 +55,8 @@ def make_env(
     make = suite_maker(env_id) or (_make_of_vector if _is_vector_alone(env_id) else gym.make)
     try:
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
+        if isinstance(env, gym.Env) and env.spec is None:  # a suite may leave it out; tasks are told apart by its id
+            env.unwrapped.spec = EnvSpec(env_id, max_episode_steps=max_episode_steps)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
     except Exception as error:  # whatever the code of others raises

@@ -50,12 +50,16 @@ def envs(_: str) -> Rows:
     """Return suites, whether each is installed, what brings it, and an id."""
     import gymnasium as gym
 
+    from seqrl.core.extras import install_command
     from seqrl.envs.suites import SUITES
 
     rows: Rows = [("suite", "installed", "to install", "example", "ids")]
     own = sorted(env_id for env_id in gym.registry if env_id.startswith("seqrl/"))
     rows.append(("seqrl", "yes", "", own[0], ", ".join(name.removeprefix("seqrl/") for name in own)))
     rows.append(("gymnasium", "yes", "", "CartPole-v1", "any registered id; module:Env-v0 imports the module"))
+    for package, extra, example in (("mujoco", "mujoco", "HalfCheetah-v5"), ("Box2D", "box2d", "LunarLander-v3")):
+        installed = "yes" if find_spec(package) else "no"
+        rows.append((f"gymnasium, {package}", installed, install_command(extra), example, "gymnasium's own"))
     for name in SUITES.names():
         suite = SUITES.get(name)
         installed = "yes" if find_spec(name) else "no"

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, ClassVar
 
 import numpy as np
@@ -60,9 +61,12 @@ class _Array:
     """
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
-        version = np.lib.format.read_magic(stream)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        self.shape, is_fortran, self.dtype = header(stream)
+        try:
+            version = np.lib.format.read_magic(stream)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, is_fortran, self.dtype = header(stream)
+        except (OSError, ValueError, SyntaxError, TypeError, TokenError, RecursionError) as error:
+            raise DataError(f"{name} has a damaged header ({error})") from error
         if self.dtype.hasobject:
             raise DataError(f"{name} holds Python objects, which are pickled and can execute code: save numbers")
         if is_fortran and len(self.shape) > 1:

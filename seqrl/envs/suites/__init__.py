@@ -53,6 +53,7 @@ _BUILT_IN = {
     "crafter": (("Crafter",), "crafter", "crafter", "Crafter-v1"),
     "dm_control": (("dm_control/",), "dm_control", "dm-control", "dm_control/walker-walk-v0"),
     "envpool": (("envpool/",), "envpool", "envpool", "envpool/CartPole-v1"),
+    "gym": (("gym/",), "old_gym", "old-gym", "gym/CartPole-v1"),
     "gym_pusht": (("gym_pusht/",), "pusht", "pusht", "gym_pusht/PushT-v0"),
     "gymnax": (("gymnax/",), "gymnax", "gymnax", "gymnax/CartPole-v1"),
     "gymnasium_robotics": (_ROBOTICS, "robotics", "robotics", "FetchReach-v4"),

@@ -39,6 +39,7 @@ def equal(a, b):
         ("gymnasium_robotics", "FetchReach-v4", {}),
         ("gymnasium_robotics", "PointMaze_UMaze-v3", {}),
         ("shimmy", "dm_control/cartpole-swingup-v0", {}),
+        ("gym", "gym/CartPole-v1", {}),
         ("mo_gymnasium", "mo-mountaincar-v0", {"weights": [1.0, 0.5, 0.0]}),
         ("metaworld", "Meta-World/reach-v3", {}),
         ("metaworld", "Meta-World/ML1", {"env_name": "push-v3"}),
@@ -76,6 +77,15 @@ def test_atari_repeats_actions_and_tells_those_of_the_game():
     assert [limited.step(0)[3] for _ in range(10)] == [False] * 9 + [True]  # of actions, not of frames
 
 
+def test_environments_of_gym_run_by_its_adapter(tmp_path):
+    pytest.importorskip("gym")
+    env = make_env("gym/CartPole-v1", max_episode_steps=7)
+    assert env.spec.max_episode_steps == 7
+    env.reset(seed=0)
+    assert [env.step(i % 2)[3] for i in range(7)] == [False] * 6 + [True]
+    run(small(tmp_path, env={"id": "gym/CartPole-v1", "kwargs": {}}))
+
+
 def test_rewards_of_several_parts_are_weighed():
     pytest.importorskip("mo_gymnasium")
     with pytest.raises(EnvError, match=r"gives 3 rewards per step: give as many weights .*\[0\.33, 0\.33, 0\.33\]$"):
@@ -107,6 +117,18 @@ def test_meta_world_hides_goals_and_draws_tasks():
         make_env("Meta-World/reech-v3")
     with pytest.raises(EnvError, match=r"'Meta-World/ML1' needs env\.kwargs\.env_name:"):
         make_env("Meta-World/ML1")
+
+
+def test_tasks_of_meta_world_are_learned_together(tmp_path):
+    pytest.importorskip("metaworld")
+    env = {
+        "id": None,
+        "kwargs": {"max_episode_steps": 5},
+        "tasks": [{"id": f"Meta-World/{name}-v3"} for name in ("reach", "push")],
+    }
+    experiment, _ = run(small(tmp_path, env=env, train={"num_epochs": 1}))
+    for name in ("reach", "push"):
+        assert f"eval/Meta-World/{name}-v3/success_mean" in experiment.metrics
 
 
 def test_attempts_at_a_hidden_goal_are_at_the_same_one():
