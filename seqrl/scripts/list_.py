@@ -59,7 +59,7 @@ def envs(_: str) -> Rows:
     rows.append(("gymnasium", "yes", "", "CartPole-v1", "any registered id; module:Env-v0 imports the module"))
     for package, extra, example in (("mujoco", "mujoco", "HalfCheetah-v5"), ("Box2D", "box2d", "LunarLander-v3")):
         installed = "yes" if find_spec(package) else "no"
-        rows.append((f"gymnasium, {package}", installed, install_command(extra), example, "gymnasium's own"))
+        rows.append((f"gymnasium[{extra}]", installed, install_command(extra), example, "gymnasium's own"))
     for name in SUITES.names():
         suite = SUITES.get(name)
         installed = "yes" if find_spec(name) else "no"
