@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from seqrl.configs import BaseConfig, Section
-from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
-from seqrl.models.sequence_encoders import SequenceEncoder, State
+from seqrl.models.sequence_encoders import SequenceEncoder, State, make_sequence_encoder
 from seqrl.models.timestep_encoders import TimestepEncoder, build_timestep_encoder
 
 
@@ -92,5 +91,5 @@ def build_trunk(
     timestep_encoder = build_timestep_encoder(kind, given, {**obs, **own}, d_action, int(seen.use_prev_reward))
     name, options = sequence_encoder.choice()
     window = options.pop("window_steps", None) or config.train.window_steps
-    encoder = SEQUENCE_ENCODERS.get(name)(timestep_encoder.d_output, window, **options)
+    encoder = make_sequence_encoder(name, timestep_encoder.d_output, window, options)
     return Trunk(timestep_encoder, encoder, seen.prev_dropout, config.algo.memory_dropout)

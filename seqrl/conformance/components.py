@@ -40,8 +40,8 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     SEQUENCE_ENCODERS,
     TIMESTEP_ENCODERS,
 )
-LINKED = {"window_steps"}
-"""Section fields that are null by default because they follow another key."""
+LINKED = {"window_steps", "num_frames"}
+"""Section fields that are null by default because they follow another key, or that are not for the class itself."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from torch import Tensor
 import seqrl.models  # noqa: F401  (registers)
 from seqrl.conformance.cases import SMALL_MEMORY
 from seqrl.conformance.check import Check, ConformanceError, expect, expect_close, named, seeded
-from seqrl.core.registry import SEQUENCE_ENCODERS
-from seqrl.models.sequence_encoders import SequenceEncoder, State
+from seqrl.models.sequence_encoders import SequenceEncoder, State, make_sequence_encoder
 
 D = 6
 
@@ -34,7 +33,7 @@ class MemoryCase:
         """Return the encoder in evaluation, its weights away from special initial values, such as scales of one."""
         with seeded(0), torch.no_grad():
             options = {**SMALL_MEMORY.get(self.name, {}), **self.options}
-            encoder: SequenceEncoder = SEQUENCE_ENCODERS.get(self.name)(D, window, **options)
+            encoder = make_sequence_encoder(self.name, D, window, options)
             for parameter in encoder.parameters():
                 fan_in = parameter.shape[-1] if parameter.dim() > 1 else 1
                 parameter.add_(torch.randn_like(parameter), alpha=0.1 * min(1.0, 4.0 / fan_in**0.5))

@@ -24,10 +24,10 @@ OPTIONAL = {
     "mujoco": "mujoco", "box2d": "Box2D", "minigrid": "minigrid", "popgym": "popgym", "atari": "ale_py",
     "metaworld": "metaworld", "robotics": "gymnasium_robotics", "dm-control": "dm_control", "pusht": "gym_pusht",
     "mo-gymnasium": "mo_gymnasium", "old-gym": "gym", "crafter": "crafter", "envpool": "envpool",
-    "robosuite": "robosuite", "gymnax": "gymnax", "xland": "xminigrid", "retro": "stable_retro", "flash": "flash_attn", "mamba": "mamba_ssm",
-    "deltanet": "fla", "tensorboard": "tensorboard", "wandb": "wandb", "minari": "pyarrow", "lerobot": "av",
-    "video": "imageio_ffmpeg", "completion": "argcomplete", "onnx": "onnx", "ray": "ray", "sweep": "optuna",
-    "slurm": "submitit",
+    "robosuite": "robosuite", "gymnax": "gymnax", "xland": "xminigrid", "retro": "stable_retro",
+    "flash": "flash_attn", "mamba": "mamba_ssm", "deltanet": "fla", "tensorboard": "tensorboard", "wandb": "wandb",
+    "minari": "pyarrow", "lerobot": "av", "video": "imageio_ffmpeg", "completion": "argcomplete", "onnx": "onnx",
+    "ray": "ray", "sweep": "optuna", "slurm": "submitit",
 }  # fmt: skip
 
 

@@ -14,8 +14,15 @@ from seqrl.core.errors import did_you_mean
 from seqrl.core.registry import ATTENTION_SCORES, ATTENTIONS, SEQUENCE_ENCODERS
 
 
+class MemorySection(NormedSection):
+    """What all built-in memories have. Those of plug-ins need it only to offer ``num_frames``."""
+
+    normed: ClassVar[tuple[str, ...]] = ()
+    num_frames: PositiveInt = Field(1, description="Last inputs that are read side by side; 1 reads each alone.")
+
+
 @SEQUENCE_ENCODERS.register_section("feedforward")
-class FeedForwardSection(NormedSection):
+class FeedForwardSection(MemorySection):
     """No memory: residual blocks on each step alone, or on a few stacked frames. Shows what memory is worth."""
 
     normed = ("d_model",)
@@ -23,20 +30,19 @@ class FeedForwardSection(NormedSection):
     d_model: PositiveInt = Field(256, description="Width.")
     d_ff: PositiveInt = Field(1024, description="Hidden width of each residual block.")
     num_layers: NonNegativeInt = Field(1, description="Residual blocks.")
-    num_frames: PositiveInt = Field(1, description="Last inputs that are read side by side; 1 reads each alone.")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout.")
     activation: ActivationName = Field("leaky_relu", description="Activation.")
     norm: NormName = Field("layer", description="Normalisation of the output.")
 
 
 @SEQUENCE_ENCODERS.register_section("identity")
-class IdentitySection(Section):
+class IdentitySection(MemorySection):
     """No memory and no layers: the timestep encoder alone."""
 
     type: Literal["identity"] = "identity"
 
 
-class _RecurrentSection(NormedSection):
+class _RecurrentSection(MemorySection):
     normed = ("d_output",)
     refused: ClassVar[Mapping[str, str]] = {
         "bidirectional": "is not possible: a policy cannot see the future that the second direction would read"
@@ -67,7 +73,7 @@ class LSTMSection(_RecurrentSection):
 
 
 @SEQUENCE_ENCODERS.register_section("mamba")
-class MambaSection(NormedSection):
+class MambaSection(MemorySection):
     """Selective state space model (Gu & Dao, 2023): a fixed-size state, constant time per step, linear in length."""
 
     normed = ("d_model",)
@@ -82,7 +88,7 @@ class MambaSection(NormedSection):
 
 
 @SEQUENCE_ENCODERS.register_section("min_gru")
-class MinGRUSection(NormedSection):
+class MinGRUSection(MemorySection):
     """GRU whose gates do not read its state (Feng et al., 2024): small, and trained by a parallel scan."""
 
     normed = ("d_model",)
@@ -95,7 +101,7 @@ class MinGRUSection(NormedSection):
 
 
 @SEQUENCE_ENCODERS.register_section("lru")
-class LRUSection(NormedSection):
+class LRUSection(MemorySection):
     """Linear recurrent unit (Orvieto et al., 2023): rates and frequencies of forgetting that no input changes."""
 
     normed = ("d_model",)
@@ -107,7 +113,7 @@ class LRUSection(NormedSection):
     norm: NormName = Field("layer", description="Normalisation before each layer and of the output.")
 
 
-class _MatrixSection(NormedSection):
+class _MatrixSection(MemorySection):
     normed = ("d_model",)
     d_model: PositiveInt = Field(256, description="Width of the residual stream.")
     num_heads: PositiveInt = Field(4, description="Matrices that each layer remembers; must divide expand x d_model.")
@@ -148,7 +154,7 @@ class MLSTMSection(_MatrixSection):
 
 
 @SEQUENCE_ENCODERS.register_section("hybrid")
-class HybridSection(NormedSection):
+class HybridSection(MemorySection):
     """Layers of different memories, such as attention between Mamba-2 (after Lieber et al., 2024, Jamba)."""
 
     normed = ("d_model",)
@@ -209,7 +215,7 @@ class AlibiSection(Section):
 
 
 @SEQUENCE_ENCODERS.register_section("transformer")
-class TransformerSection(NormedSection):
+class TransformerSection(MemorySection):
     """Causal pre-norm Transformer with the stabilisers that reinforcement learning needs."""
 
     normed = ("d_model", "d_ff")

@@ -2,6 +2,7 @@
 
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
 from seqrl.models.sequence_encoders.feedforward import FeedForward, Identity
+from seqrl.models.sequence_encoders.frames import make_sequence_encoder
 from seqrl.models.sequence_encoders.gated_deltanet import GatedDeltaNet
 from seqrl.models.sequence_encoders.hybrid import Hybrid
 from seqrl.models.sequence_encoders.lru import LRU
@@ -27,4 +28,5 @@ __all__ = [
     "SequenceEncoder",
     "State",
     "Transformer",
+    "make_sequence_encoder",
 ]

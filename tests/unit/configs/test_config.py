@@ -91,7 +91,7 @@ def test_lists_of_sections():
 def test_options_are_all_fields_but_the_type():
     options = GRUSection(d_hidden=8).options()
     others = {"num_layers": 2, "d_output": 256, "dropout": 0.0, "norm": "layer", "start": "zero"}
-    assert options == {"d_hidden": 8, **others}
+    assert options == {"d_hidden": 8, "num_frames": 1, **others}
 
 
 @pytest.mark.parametrize(
