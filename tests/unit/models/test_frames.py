@@ -36,5 +36,7 @@ def test_step_by_step_equals_the_whole_and_rows_are_reset_on_their_own(name):
 
 
 def test_one_frame_is_the_memory_alone():
-    one, plain = ([p.shape for p in make_sequence_encoder("gru", 4, 6, o).parameters()] for o in ({"num_frames": 1}, {}))
+    one, plain = (
+        [p.shape for p in make_sequence_encoder("gru", 4, 6, o).parameters()] for o in ({"num_frames": 1}, {})
+    )
     assert one == plain
