@@ -1,12 +1,12 @@
-"""All memories on three tasks by one setting, with equally many parameters: the tables and picture in docs/memories.md.
+"""All memories on four tasks by one setting, with equally many parameters: the tables and picture in docs/memories.md.
 
 python benchmarks/memories.py                            # whatever has no result yet; may be stopped and started again
 python benchmarks/memories.py --tasks Copying --seeds 1  # some
 python benchmarks/memories.py --speed                    # speed and memory of each, by length; on a quiet machine
 python benchmarks/memories.py --table                    # only write the tables and the picture
 
-A run is ``seqrl train --algo actor_critic --memory NAME --env-steps N`` with one thread. Only the memory's width is
-chosen, so that it has about as many parameters as the GRU that ``--env-steps`` takes.
+A run is ``seqrl train --algo actor_critic --memory NAME --env-steps N`` with one thread, or imitation with ``bc.json``.
+Only the memory's width is chosen, so that it has about as many parameters as the GRU that ``--env-steps`` takes.
 """
 
 from __future__ import annotations
@@ -53,17 +53,32 @@ MEMORIES: dict[str, dict[str, Any]] = {
 """Memory -> its settings; 0 stands for the width, or twice the width for d_ff."""
 MARKERS = "os^DvP<>Xhd"
 COLORS = (*(f"C{i}" for i in range(10)), "black")
+AGENT = ("--algo", "actor_critic")
 TASKS: dict[str, tuple[str, ...]] = {
-    "RepeatPreviousEasy": ("--env", "popgym-RepeatPreviousEasy-v0", "--env-steps", "8000"),
-    "Copying": ("--env", "seqrl/Copying-v0", "--env-steps", "20000"),
+    "corridor of 100, imitation": (
+        "--config", "bc.json", "--set", "env.kwargs.corridor_length=100", "--set", "train.window_steps=101",
+        "--set", "train.batch_size=8", "--set", "train.num_epochs=20", "--set", "train.steps_per_epoch=100",
+        "--set", "experiment.evaluation.every_n_epochs=2", "--set", "experiment.evaluation.first_epoch=2",
+    ),
+    "RepeatPreviousEasy": (*AGENT, "--env", "popgym-RepeatPreviousEasy-v0", "--env-steps", "8000"),
+    "Copying": (*AGENT, "--env", "seqrl/Copying-v0", "--env-steps", "20000"),
     "T-Maze, corridor of 50": (
-        "--env", "seqrl/TMazePassive-v0", "--env-steps", "30000", "--set", "env.kwargs.corridor_length=50",
+        *AGENT, "--env", "seqrl/TMazePassive-v0", "--env-steps", "30000", "--set", "env.kwargs.corridor_length=50",
         "--set", 'env.eval_kwargs={"balanced_goals": true}',
     ),
 }  # fmt: skip
-METRICS = {"Copying": "eval/log/share_right", "T-Maze, corridor of 50": "eval/success_mean"}
+METRICS = {
+    "corridor of 100, imitation": "eval/success_mean",
+    "Copying": "eval/log/share_right",
+    "T-Maze, corridor of 50": "eval/success_mean",
+}
 """Task -> its score; the return where it is none of these."""
-CHANCE = {"RepeatPreviousEasy": -0.51, "Copying": 0.25, "T-Maze, corridor of 50": 0.5}
+CHANCE = {
+    "corridor of 100, imitation": 0.5,
+    "RepeatPreviousEasy": -0.51,
+    "Copying": 0.25,
+    "T-Maze, corridor of 50": 0.5,
+}
 """Task -> what a policy without a memory reaches at best, or random play (RepeatPreviousEasy)."""
 LENGTHS, FAR = (512, 4_096, 16_384), 100_000
 
@@ -76,7 +91,7 @@ def arguments_of(memory: str, task: str, seed: int, width: int | None = None) ->
     }
     sets = [f"algo.sequence_encoder.{key}={json.dumps(value)}" for key, value in settings.items()]
     sets += [f"train.seed={seed}", "train.num_threads=1", "experiment.report.enabled=false"]
-    named = ["--algo", "actor_critic", "--memory", memory, *TASKS[task]]
+    named = ["--memory", memory, *TASKS[task]]
     return [*named, *(word for entry in sets for word in ("--set", entry))]
 
 
@@ -118,7 +133,8 @@ def train(memory: str, task: str, seed: int, folder: Path) -> str:
     cpu_s = run_python([*command, *placed], folder / "logs" / f"{name}.txt")
     lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
     metric = METRICS.get(task, "eval/return_mean")
-    curve = [[int(line["progress/env_steps"]), round(line[metric], 4)] for line in lines if metric in line]
+    clock = "progress/env_steps" if "--env-steps" in TASKS[task] else "step"
+    curve = [[int(line[clock]), round(line[metric], 4)] for line in lines if metric in line]
     content = {
         **where, "memory": memory, "task": task, "seed": seed, "command": " ".join(["python", *command]),
         "width": width_of(memory), "metric": metric, "score": curve[-1][1], "curve": curve, "cpu_s": round(cpu_s, 1),
