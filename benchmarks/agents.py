@@ -2,7 +2,7 @@
 
 The floor of a part is the time of the matrix and attention products that it makes, each timed alone on tensors of the
 same shapes and strides, in the same run. Times are also given in units of one float32 product of two 1024 x 1024
-matrices, so that figures of different machines can be compared.
+matrices of the same run; compare them between runs on one machine, not between machines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ AGENTS = {
     "multitask, discrete": ("multitask", "discrete"),
     "multitask, continuous": ("multitask", "continuous"),
 }
-PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_dot_product", "_efficient_attention", "_flash_attention")
+PRODUCTS = (
+    "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "scaled_dot_product", "_scaled_dot_product",
+    "_efficient_attention", "_flash_attention",
+)  # fmt: skip
 Call = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
 
