@@ -76,26 +76,30 @@ def _thawed(value: Any) -> Any:
     return tuple(_thawed(v) for v in value) if isinstance(value, tuple) else value
 
 
-def seconds(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
+def seconds(
+    call: Callable[[], Any], device: torch.device, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return the median time of a call."""
     times = []
     for _ in range(repeats + 1):
-        begin = time.perf_counter()
+        begin = clock()
         call()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
+        times.append(clock() - begin)
     return statistics.median(times[1:])
 
 
-def floor_seconds(work: Callable[[], Any], device: torch.device, repeats: int) -> float:
+def floor_seconds(
+    work: Callable[[], Any], device: torch.device, repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return the time that the products of some work take alone."""
     with Products() as products:
         work()
     total = 0.0
     for (func, args, kwargs), count in products.calls.items():
         given, named = _thawed(args), {k: _thawed(v) for k, v in kwargs}
-        total += count * seconds(lambda f=func, g=given, n=named: f(*g, **n), device, repeats)
+        total += count * seconds(lambda f=func, g=given, n=named: f(*g, **n), device, repeats, clock)
     return total
 
 

@@ -57,7 +57,7 @@ def learning() -> dict[str, float]:
         works[f"a gradient step, discrete actor-critic, {label}"] = lambda a=algo, b=batch: a.train_on_batch(b)
     found = in_turns(works, 7)
     unit = found.pop("unit") / 10
-    floors = {name: floor_seconds(works[name], torch.device("cpu"), 5) for name in found}
+    floors = {name: floor_seconds(works[name], torch.device("cpu"), 5, time.process_time) for name in found}
     by_product = {f"{name} / product": value / unit for name, value in found.items()}
     return by_product | {f"{name} / its products alone": value / floors[name] for name, value in found.items()}
 

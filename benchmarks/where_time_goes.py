@@ -10,6 +10,7 @@ Times are CPU milliseconds, medians of works that take turns, so other load chan
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def acting(algo: Any, engine: OnnxEngine, num_rows: int) -> dict[str, float]:
     return {
         "rows": num_rows,
         **{name: 1000 * value / STEPS for name, value in found.items()},
-        "floor": 1000 * floor_seconds(lambda: eager.act(obs, reward), algo.device, 200),
+        "floor": 1000 * floor_seconds(lambda: eager.act(obs, reward), algo.device, 200, time.process_time),
         "operations": operations.count,
         "products": sum(products.calls.values()),
     }
