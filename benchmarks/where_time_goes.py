@@ -9,6 +9,7 @@ Times are CPU milliseconds, medians of works that take turns, so other load chan
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from agents import Products, floor_seconds, make_algo, make_batch
 from guard import Work, gru_agent, in_turns
-from record import record, table, write_table
+from record import RESULTS, record, table, write_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqrl.algo.acting import VectorPolicy
@@ -29,6 +30,7 @@ from seqrl.core.host_memory import keep_freed_memory
 from seqrl.models.sequence_encoders import recurrent
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+RESULT = RESULTS / "where_time_goes.json"
 ROWS, STEPS, ROUNDS = (1, 12, 36), 50, 9
 
 
@@ -114,16 +116,8 @@ def gru_step() -> dict[str, float]:
     return {name: 1000 * value for name, value in in_turns(works, ROUNDS).items()}
 
 
-def main() -> None:
-    """Measure, record, and write the tables."""
-    torch.set_num_threads(1)
-    keep_freed_memory()  # as Experiment does
-    algo = make_algo("actor_critic", "discrete", 128, "cpu", "no", False)
-    algo.set_eval()
-    engine = OnnxEngine(algo, deterministic=False)
-    rows = [acting(algo, engine, num_rows) for num_rows in ROWS]
-    weights, gru = new_weights(algo, engine), gru_step()
-    record("where_time_goes", {"acting": rows, "new_weights": weights, "gru_step": gru})
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """Return the page's tables by their names."""
     shown = [
         {
             "rows": row["rows"],
@@ -132,14 +126,29 @@ def main() -> None:
             "operations, of them products": f"{row['operations']}, {row['products']}",
             "onnx, ms": f"{row['onnx']:.2f}",
         }
-        for row in rows
+        for row in found["acting"]
     ]
-    write_table(PAGE, "acting costs", table(shown))
-    ways = ("a session per version", "weights as inputs")
-    costs = [{"way": way, **{f"{what}, ms": f"{weights[f'{what}, {way}']:.2f}" for what in ("step", "new weights")}}
-             for way in ways]  # fmt: skip
-    write_table(PAGE, "engine weights", table(costs))
-    print(table(shown), table(costs), gru, sep="\n")
+    weights, ways = found["new_weights"], ("a session per version", "weights as inputs")
+    costs = [
+        {"way": way, **{f"{what}, ms": f"{weights[f'{what}, {way}']:.2f}" for what in ("step", "new weights")}}
+        for way in ways
+    ]
+    step = [{"pass": name, "ms": f"{value:.0f}"} for name, value in found["gru_step"].items()]
+    return {"acting costs": table(shown), "engine weights": table(costs), "gru step": table(step)}
+
+
+def main() -> None:
+    """Measure, record, and write the tables."""
+    torch.set_num_threads(1)
+    keep_freed_memory()  # as Experiment does
+    algo = make_algo("actor_critic", "discrete", 128, "cpu", "no", False)
+    algo.set_eval()
+    engine = OnnxEngine(algo, deterministic=False)
+    rows = [acting(algo, engine, num_rows) for num_rows in ROWS]
+    record(RESULT.stem, {"acting": rows, "new_weights": new_weights(algo, engine), "gru_step": gru_step()})
+    for name, text in tables(json.loads(RESULT.read_text())).items():
+        write_table(PAGE, name, text)
+        print(text)
 
 
 if __name__ == "__main__":

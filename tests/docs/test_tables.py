@@ -8,8 +8,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import imitation
 import memories
 import suites
+import where_time_goes
 from record import table
 
 
@@ -17,6 +19,9 @@ def test_the_pages_show_what_was_recorded():
     assert table(memories.rows_of_scores()) in memories.PAGE.read_text()
     assert table(memories.rows_of_lengths()) in memories.PAGE.read_text()
     assert table(suites.rows_of_table()) in suites.PAGE.read_text()
+    assert table(imitation.rows_of_table()) in imitation.PAGE.read_text()
+    for text in where_time_goes.tables(json.loads(where_time_goes.RESULT.read_text())).values():
+        assert text in where_time_goes.PAGE.read_text()
 
 
 @pytest.mark.parametrize("file", sorted(memories.FOLDER.glob("*.json")), ids=lambda f: f.stem)
