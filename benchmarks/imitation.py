@@ -132,6 +132,7 @@ class Task:
     chunks: Settings = field(default_factory=dict)
 
 
+MAZE = ("seqrl/MazeRunner-v0", "success", "", 24, 1000, ("gru",))
 FORK = ("success", "log/right", 9, 2000, ("two frames",))
 TASKS: dict[str, Task] = {
     "fork": Task("Fork", "seqrl/Fork-v0", *FORK),
@@ -158,14 +159,10 @@ TASKS: dict[str, Task] = {
         data=((300, 0.3), (200, 1.0)),
         samples=False,
     ),
-    "maze": Task(
-        "MazeRunner",
-        "seqrl/MazeRunner-v0",
-        "success",
-        "",
-        24,
-        1000,
-        ("gru",),
+    "maze": Task("MazeRunner", *MAZE, policies=("bc", "hbc"), samples=False),
+    "maze_wander": Task(
+        "MazeRunner, half wander",
+        *MAZE,
         policies=("bc", "hbc", "iris"),
         data=((400, 0.0), (400, 1.0)),
         samples=False,
