@@ -13,6 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist lo
 SUITES ?= minigrid popgym
 SUITES_VENV := build/suites
 SUITE_TESTS := tests/unit/envs/test_suites.py tests/unit/envs/test_other_suites.py tests/unit/envs/builtin/test_half_cheetah.py \
+	tests/learning/test_pixels.py tests/docs/test_learning.py \
 	$(foreach name,03_popgym_suite 07_metaworld 08_atari 10_babyai 12_half_cheetah_vel,'tests/regression/test_examples.py::test_it_trains[$(name).py]')
 EMPTY :=
 COMMA := ,

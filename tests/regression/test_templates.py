@@ -13,9 +13,10 @@ NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_template_trains(name, tmp_path, monkeypatch):
-    if name.endswith("_images.json"):
+    is_pusht = name.endswith(("_images.json", "_paper.json"))
+    if is_pusht:
         pytest.importorskip("gym_pusht")
     monkeypatch.chdir(tmp_path)
-    settings = VARIANTS.get(name, ["env.kwargs.max_episode_steps=20"] if name.endswith("_images.json") else ())
+    settings = VARIANTS.get(name, ["env.kwargs.max_episode_steps=20"] if is_pusht else ())
     words = [word for setting in settings for word in ("--set", setting)]
     assert train.main(["--config", name.split(",")[0], "--debug", *words]) == 0
