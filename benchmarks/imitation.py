@@ -50,6 +50,7 @@ POLICIES: dict[str, tuple[str, Settings]] = {
     "bc": ("bc", {}),
     "bc, mean": ("bc", {"distribution": {"type": "deterministic"}}),
     "bc, gmm": ("bc", {"distribution": {"type": "gmm"}}),
+    "bc, gmm, chunks": ("bc", {"distribution": {"type": "gmm"}, **CHUNKS}),
     "bc_vae": ("bc_vae", CHUNKS),
     "act": ("act", {**CHUNKS, "d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
     "diffusion_policy": ("diffusion_policy", {**DENOISING, "inference_steps": 20}),
@@ -135,7 +136,7 @@ class Task:
 MAZE = ("seqrl/MazeRunner-v0", "success", "", 24, 1000, ("gru",))
 FORK = ("success", "log/right", 9, 2000, ("two frames",))
 TASKS: dict[str, Task] = {
-    "fork": Task("Fork", "seqrl/Fork-v0", *FORK),
+    "fork": Task("Fork", "seqrl/Fork-v0", *FORK, policies=(*OF_CHUNKS, "bc, gmm, chunks")),
     "fork_steps": Task(
         "Fork, no chunks",
         "seqrl/Fork-v0",
@@ -145,7 +146,14 @@ TASKS: dict[str, Task] = {
     ),
     "fork_one_way": Task("Fork, one way only", "benchmarks/ForkOneWay-v0", *FORK),
     "recall_fork": Task(
-        "RecallFork", "seqrl/RecallFork-v0", "success", "log/second_right", 66, 2400, ("gru", "two frames")
+        "RecallFork",
+        "seqrl/RecallFork-v0",
+        "success",
+        "log/second_right",
+        66,
+        2400,
+        ("gru", "two frames"),
+        policies=(*OF_CHUNKS, "bc, gmm, chunks"),
     ),
     "point_recall": Task(
         "PointRecall",

@@ -23,7 +23,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "environments" / "suites.md"
 RESULT, SEEDS = RESULTS / "pong.json", 3
 COMMAND = (
     "seqrl/scripts/train.py", "--algo", "actor_critic", "--env", "ALE/Pong-v5", "--memory", "gru",
-    "--env-steps", "1000", "--set", "train.replay_ratio=0.1", "--set", "experiment.report.enabled=false", "--set", "train.num_threads=1",
+    "--env-steps", "1000", "--set", "train.replay_ratio=0.1",
+    "--set", "experiment.report.enabled=false", "--set", "train.num_threads=1",
 )  # fmt: skip
 SHOWN = {"time/env_steps_per_s": "env steps/s", "time/gradient_steps_per_s": "gradient steps/s",
          "time/env_share": "environment", "time/policy_share": "policy", "time/record_share": "recording"}  # fmt: skip
