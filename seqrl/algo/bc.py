@@ -15,7 +15,7 @@ from seqrl.algo.objectives import masked_mean
 from seqrl.configs.bc_config import BCSection
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.actors import Actor
-from seqrl.models.distributions import ActionDistribution
+from seqrl.models.distributions import ActionDistribution, Hybrid
 
 BCSectionT = TypeVar("BCSectionT", bound=BCSection)
 
@@ -43,7 +43,11 @@ class BC(ChunkPolicy[BCSectionT]):
         nll = -distribution.log_prob(targets.actions)
         mask = self._counted(batch, nll, targets.mask)
         total = masked_mean(self.weights_over_chunks(batch).reshape(nll.shape) * nll, mask)
-        return Losses(total, {"loss/nll": masked_mean(nll.detach(), targets.mask)})
+        metrics = {"loss/nll": masked_mean(nll.detach(), targets.mask)}
+        if self.wants_metrics and isinstance(distribution, Hybrid):
+            for name, log_prob in distribution.log_prob_of_parts(targets.actions).items():
+                metrics[f"loss/nll_{name}"] = masked_mean(-log_prob.detach(), targets.mask)
+        return Losses(total, metrics)
 
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         distribution: ActionDistribution = self.actor(hidden, inputs)

@@ -28,8 +28,13 @@ class Hybrid(ActionDistribution):
 
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
         """Return the log-density of the values plus the log-probability of the choices."""
+        parts = self.log_prob_of_parts(action)
+        return parts["values"] + parts["choices"]
+
+    def log_prob_of_parts(self, action: Float[Tensor, "*lead A"]) -> dict[str, Float[Tensor, "*lead"]]:
+        """Return both on their own."""
         values, choices = action[..., : self._width], action[..., self._width :]
-        return self.values.log_prob(values) + self.choices.log_prob(choices)
+        return {"values": self.values.log_prob(values), "choices": self.choices.log_prob(choices)}
 
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:

@@ -34,6 +34,19 @@ def test_later_actions_of_a_chunk_count_less():
     assert found == pytest.approx(sum(errors) / len(errors), rel=1e-5)
 
 
+def test_values_and_choices_of_an_action_are_logged_on_their_own():
+    case = AlgoCase("bc", "gru", "hybrid")
+    algo = case.build()
+    batch = algo.process_batch_for_training(case.batch())
+    algo.set_eval()
+    algo.wants_metrics = True
+    found = algo.compute_losses(batch).metrics
+    both = found["loss/nll_values"] + found["loss/nll_choices"]
+    torch.testing.assert_close(both, found["loss/nll"])
+    algo.wants_metrics = False
+    assert "loss/nll_values" not in algo.compute_losses(batch).metrics
+
+
 @pytest.mark.parametrize("name", ["bc_vae", "act", "flow_matching"])
 def test_every_policy_of_chunks_weighs_them(name):
     denoiser = {"denoiser": {"type": "mlp", "d_hidden": 16}} if name == "flow_matching" else {}
