@@ -1,0 +1,29 @@
+"""Kernels of other packages against their twins in PyTorch; skipped without a GPU and the package."""
+
+import pytest
+import torch
+
+from seqrl.models.sequence_encoders import gated_deltanet, kernels, make_sequence_encoder, mamba2
+
+CASES = {
+    "mamba2": (mamba2, "mamba2_kernel", "mamba-ssm", torch.float32, 1e-3),
+    "gated_deltanet": (gated_deltanet, "delta_kernel", "flash-linear-attention", torch.bfloat16, 5e-2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_agrees_on_a_gpu(name, monkeypatch):
+    module, chooser, package, dtype, tolerance = CASES[name]
+    if not torch.cuda.is_available() or kernels.imported_kernel(package) is None:
+        pytest.skip(f"needs an NVIDIA GPU and the package {package}")
+    torch.manual_seed(0)
+    encoder = make_sequence_encoder(name, 5, 8, {"d_model": 64, "num_heads": 4, "num_layers": 2}).cuda()
+    x, step = torch.randn(2, 200, 5, device="cuda"), torch.arange(200, device="cuda").expand(2, -1)
+    results = []
+    for _ in range(2):
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+            y, _ = encoder(x, step)
+        results.append([y.float(), *torch.autograd.grad(y.float().square().sum(), list(encoder.parameters()))])
+        monkeypatch.setattr(module, chooser, lambda tensor: None)
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(b.abs().max()))
