@@ -3,9 +3,9 @@
 python benchmarks/guard.py              # compares, and ends with 1 if a ratio has grown by more than a quarter
 python benchmarks/guard.py --record     # writes results/guard.json anew
 
-Each figure is CPU time in units of something that was measured in turns with it: one float32 product of two
-1024 x 1024 matrices, the products of the work alone, or PyTorch's own way to act. So a slower or busier machine changes
-little; a slower seqrl does.
+Each figure is CPU time in units of something else: one float32 product of two 1024 x 1024 matrices or PyTorch's own way
+to act, measured in turns with it, or the products of the work alone, measured afterwards. So a slower or busier
+machine changes little; a slower seqrl does.
 """
 
 from __future__ import annotations

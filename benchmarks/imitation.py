@@ -308,9 +308,10 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for run in () if arguments.table else all_runs(arguments.tasks, arguments.seeds):
-        if result_file(*run).exists():
+        task, policy, memory, seed = run
+        wanted = (policy, *CONTROLS.get(policy, {}))
+        if all(result_file(task, row, memory, seed).exists() for row in wanted):
             continue
-        task, _, memory, seed = run
         where = provenance()
         for row, result in learned(*run):
             FOLDER.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,8 @@ def section_matches(case: ComponentCase) -> None:
     section: Any = case.registry.sections[case.name]
     options = {name: _plain(default) for name, default in case.options.items()}
     required = {k for k, f in section.model_fields.items() if f.is_required()}
-    fields = {k: _plain(f.default) for k, f in section.model_fields.items() if k != "type" and k not in LINKED}
+    own = [k for k in section.model_fields if k != "type" and (k in options or k not in LINKED)]
+    fields = {k: _plain(section.model_fields[k].default) for k in own}
     fields |= dict.fromkeys(required, inspect.Parameter.empty)
     for name in sorted(fields.keys() | options.keys()):
         there = f"{section.__name__} has {_told(fields, name)}, and the component itself {_told(options, name)}"

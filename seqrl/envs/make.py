@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.errors import EnvError, did_you_mean
@@ -18,6 +17,7 @@ from seqrl.core.text import has_text, readable, readable_space
 from seqrl.envs.faults import RestartingMaker, WorkerMaker, told
 from seqrl.envs.infos import has_succeeded
 from seqrl.envs.single import SingleOfVector
+from seqrl.envs.specs import named_spec
 from seqrl.envs.suites import suite_maker, suite_vector_maker
 from seqrl.envs.vector import BatchedEnv
 from seqrl.envs.workers import WorkerVectorEnv
@@ -56,7 +56,7 @@ def make_env(
     try:
         env = make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=disable_env_checker, **options)
         if isinstance(env, gym.Env) and env.spec is None:  # a suite may leave it out; tasks are told apart by its id
-            env.unwrapped.spec = EnvSpec(env_id, max_episode_steps=max_episode_steps)
+            env.unwrapped.spec = named_spec(env_id)
         env = ReadableText(env) if has_text(getattr(env, "observation_space", None)) else env
         return EndAtSuccess(env) if terminate_on_success else env
     except Exception as error:  # whatever the code of others raises

@@ -23,7 +23,7 @@ class MemorySection(NormedSection):
 
 @SEQUENCE_ENCODERS.register_section("feedforward")
 class FeedForwardSection(MemorySection):
-    """No memory: residual blocks on each step alone, or on a few stacked frames. Shows what memory is worth."""
+    """No memory: residual blocks on each step alone. Shows what memory is worth."""
 
     normed = ("d_model",)
     type: Literal["feedforward"] = "feedforward"

@@ -26,6 +26,8 @@ _EXAMPLE = (
     '{"obs/obs": "states", "next_obs/obs": "next_states", "actions": "acts", "rewards": "rews", "terminated": "dones"}'
     " (obs/NAME: the key of the environment's Dict, or obs/obs for a plain Box)"
 )
+_DAMAGES = (OSError, ValueError, SyntaxError, TypeError, LookupError, TokenError, RecursionError, MemoryError)
+"""What NumPy raises for damaged headers, which it reads as Python literals."""
 _READ_BYTES = 1 << 22
 _BLOCK_ROWS = 1 << 14
 
@@ -65,8 +67,10 @@ class _Array:
             version = np.lib.format.read_magic(stream)
             header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, is_fortran, self.dtype = header(stream)
-        except (OSError, ValueError, SyntaxError, TypeError, TokenError, RecursionError) as error:
+        except _DAMAGES as error:
             raise DataError(f"{name} has a damaged header ({error})") from error
+        if any(size < 0 for size in self.shape):
+            raise DataError(f"{name} has a damaged header (its shape is {self.shape})")
         if self.dtype.hasobject:
             raise DataError(f"{name} holds Python objects, which are pickled and can execute code: save numbers")
         if is_fortran and len(self.shape) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,9 +75,9 @@ def make_sequence_encoder(name: str, d_input: int, window_steps: int, options: M
         name: Registered.
         d_input: Width of the inputs.
         window_steps: See :class:`SequenceEncoder`.
-        options: Of the memory, and ``num_frames``, which all take.
+        options: Of the memory; and ``num_frames``, unless the memory has an option of that name itself.
     """
-    own = dict(options)
-    num_frames = own.pop("num_frames", 1)
-    memory: SequenceEncoder = SEQUENCE_ENCODERS.get(name)(num_frames * d_input, window_steps, **own)
+    own, kind = dict(options), SEQUENCE_ENCODERS.get(name)
+    num_frames = 1 if "num_frames" in inspect.signature(kind).parameters else own.pop("num_frames", 1)
+    memory: SequenceEncoder = kind(num_frames * d_input, window_steps, **own)
     return memory if num_frames == 1 else Frames(memory, num_frames)

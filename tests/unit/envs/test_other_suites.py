@@ -78,7 +78,19 @@ def test_atari_repeats_actions_and_tells_those_of_the_game():
 
 
 def test_environments_of_gym_run_by_its_adapter(tmp_path):
-    pytest.importorskip("gym")
+    gym = pytest.importorskip("gym")
+
+    class Plain(gym.Env):
+        observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+        def step(self, action):
+            return 1, 0.0, False, False, {}
+
+    gym.register("lab/Plain-v0", entry_point=Plain)
+    assert make_env("gym/lab/Plain-v0").spec.id == "gym/lab/Plain-v0"
     env = make_env("gym/CartPole-v1", max_episode_steps=7)
     assert env.spec.max_episode_steps == 7
     env.reset(seed=0)
