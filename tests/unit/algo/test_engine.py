@@ -7,7 +7,7 @@ from scipy.stats import ks_2samp
 
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.engine import OnnxEngine, can_act
-from seqrl.conformance.cases import ACTION_SPACES, OBS, random_obs, small_algo
+from seqrl.conformance.cases import ACTION_SPACES, OBS, SMALL_MEMORY, random_obs, small_algo
 from seqrl.core.errors import ConfigError
 
 WINDOW, ROWS = 5, 6
@@ -73,6 +73,14 @@ CASES = [
 def test_it_acts_as_the_algorithm_itself(name, memory, kind):
     algo = small_algo(name, memory, ACTION_SPACES[kind], WINDOW)
     assert play(algo, moves=True, masks=algo.codec.kind != "continuous") < 2e-5
+
+
+@pytest.mark.parametrize("memory", ["gru", pytest.param("transformer", marks=slow)])
+def test_it_stacks_frames_as_the_algorithm_does(memory):
+    section = {"type": memory, **SMALL_MEMORY[memory], "num_frames": 3}
+    algo = small_algo("bc", memory, ACTION_SPACES["box"], WINDOW, sequence_encoder=section)
+    assert algo.trunk.sequence_encoder.num_frames == 3
+    assert play(algo, moves=True, masks=False) < 2e-5
 
 
 @slow

@@ -52,6 +52,15 @@ SUITES.register("corner")(Suite(("corner-",), make))
 """
 
 
+@pytest.mark.parametrize("env_id", ["rooms/a-v0", "rooms/a/b-v0", "rooms/big room", "rooms/x+y"])
+def test_an_environment_without_a_spec_is_named_by_its_id(env_id, suites):
+    class Room(gym.Env):
+        observation_space = action_space = gym.spaces.Discrete(2)
+
+    suites.register("rooms")(Suite(("rooms/",), lambda env_id, **options: Room()))
+    assert make_env(env_id).spec.id == env_id
+
+
 def test_a_plugin_brings_ids_also_to_other_processes(tmp_path):
     file = tmp_path / "corner_plugin.py"
     file.write_text(PLUGIN)
