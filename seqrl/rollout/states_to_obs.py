@@ -40,6 +40,7 @@ class Wanted:
         env_kwargs: Its arguments.
         done_mode: As in robomimic: 0 marks success, 1 the last step, 2 both.
         copies_rewards: Take the rewards of the file; else 1 where the task is solved.
+        is_shaped: Take the environment's own rewards (``get_reward``).
         copies_dones: Take the ``dones`` of the file.
         has_next_obs: Write ``next_obs`` too.
         is_compressed: Compress the observations.
@@ -50,6 +51,7 @@ class Wanted:
     env_kwargs: dict[str, Any]
     done_mode: int = 0
     copies_rewards: bool = False
+    is_shaped: bool = False
     copies_dones: bool = False
     has_next_obs: bool = True
     is_compressed: bool = False
@@ -154,6 +156,9 @@ def _env_of(wanted: Wanted) -> gym.Env[Any, Any]:
         if not goes_to_states(env):
             env.close()
             raise EnvError(f"environment {wanted.env_id!r} has no reset_to(state), so it cannot take stored states")
+        if wanted.is_shaped and not env.has_wrapper_attr("get_reward"):
+            env.close()
+            raise EnvError(f"environment {wanted.env_id!r} has no get_reward(), which --shaped asks for")
         _ENVS[key] = env
     return _ENVS[key]
 
@@ -174,8 +179,8 @@ def _one(task: tuple[Path, Path, Wanted, str]) -> str:
             raise DataError(f"{source}: {name} has {len(states)} states and {len(actions)} actions")
         model = demo.attrs.get("model_file")
         given = {k: own_values(demo, k) for k in ("rewards", "dones") if k in demo}
-    rows, solved = _observed(env, states, actions, None if model is None else as_text(model))
-    rewards = given.get("rewards") if wanted.copies_rewards else solved.astype(np.float64)
+    rows, solved, paid = _observed(env, states, actions, None if model is None else as_text(model))
+    rewards = given.get("rewards") if wanted.copies_rewards else paid if wanted.is_shaped else solved.astype(np.float64)
     dones = given.get("dones") if wanted.copies_dones else _dones(solved, wanted.done_mode)
     if rewards is None or dones is None:
         raise DataError(f"{source}: {name} has no rewards, or no dones, to copy")
@@ -192,23 +197,27 @@ def _one(task: tuple[Path, Path, Wanted, str]) -> str:
 
 def _observed(
     env: gym.Env[Any, Any], states: np.ndarray, actions: np.ndarray, model: str | None
-) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """Return T + 1 observations, and whether the task was solved after each of T actions.
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray, np.ndarray]:
+    """Return T + 1 observations, whether the task was solved after each of T actions, and what each earned.
 
-    The last one is what the last action leads to; all others are those of the stored states.
+    The last one is what the last action leads to; all others are those of the stored states. Without ``get_reward``,
+    only the last reward is known; the others are NaN.
     """
     reset_to, space = env.get_wrapper_attr("reset_to"), env.observation_space
     is_solved = env.get_wrapper_attr("is_success") if env.has_wrapper_attr("is_success") else None
+    get_reward = env.get_wrapper_attr("get_reward") if env.has_wrapper_attr("get_reward") else None
     env.reset()
-    rows, solved = [flatten_obs(space, reset_to({"model": model, "states": states[0]}))], []
+    rows, solved, paid = [flatten_obs(space, reset_to({"model": model, "states": states[0]}))], [], []
     for state in states[1:]:
         rows.append(flatten_obs(space, reset_to({"states": state})))
         solved.append(is_solved is not None and is_success(is_solved()))
-    obs, _, _, _, info = env.step(actions[-1])
+        paid.append(np.nan if get_reward is None else float(get_reward()))
+    obs, reward, _, _, info = env.step(actions[-1])
     rows.append(flatten_obs(space, obs))
     told = has_succeeded(info)
     solved.append(told or (is_solved is not None and is_success(is_solved())))
-    return [{k: np.array(v) for k, v in row.items()} for row in rows], np.array(solved, bool)
+    paid.append(float(reward))
+    return [{k: np.array(v) for k, v in row.items()} for row in rows], np.array(solved, bool), np.array(paid)
 
 
 def _dones(solved: np.ndarray, mode: int) -> np.ndarray:

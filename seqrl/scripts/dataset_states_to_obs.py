@@ -27,8 +27,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--depth", action="store_true", help="observe depth too")
     modes = "a 1 in dones is 0: success, 1: the last step, 2: both (default %(default)s)"
     p.add_argument("--done-mode", "--done_mode", type=int, choices=(0, 1, 2), default=0, help=modes)
+    chosen = p.add_mutually_exclusive_group()
     rewards = "take the file's rewards; else 1 at success"
-    p.add_argument("--copy-rewards", "--copy_rewards", action="store_true", help=rewards)
+    chosen.add_argument("--copy-rewards", "--copy_rewards", action="store_true", help=rewards)
+    shaped = "take the environment's own rewards; robosuite's then guide towards success"
+    chosen.add_argument("--shaped", action="store_true", help=shaped)
     p.add_argument("--copy-dones", "--copy_dones", action="store_true", help="take the file's dones")
     p.add_argument("--exclude-next-obs", action="store_true", help="write no next_obs")
     p.add_argument("--compress", action="store_true", help="compress observations")
@@ -66,9 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise EnvError(f"{env_id!r} would import {module!r}, which data must not do; pass --plugin {module}")
     wanted = Wanted(
         env_id,
-        {**kwargs, **_cameras(args), **args.env_kwargs},
+        {**kwargs, **_cameras(args), **_rewards(args, env_id), **args.env_kwargs},
         done_mode=args.done_mode,
         copies_rewards=args.copy_rewards,
+        is_shaped=args.shaped,
         copies_dones=args.copy_dones,
         has_next_obs=not args.exclude_next_obs,
         is_compressed=args.compress,
@@ -89,6 +93,11 @@ def _cameras(args: argparse.Namespace) -> dict[str, Any]:
         return {}
     sizes = {"camera_heights": args.camera_height, "camera_widths": args.camera_width, "camera_depths": args.depth}
     return {"use_camera_obs": True, "camera_names": args.camera_names, **sizes}
+
+
+def _rewards(args: argparse.Namespace, env_id: str) -> dict[str, Any]:
+    """Return the argument of robosuite that --shaped asks for."""
+    return {"reward_shaping": True} if args.shaped and env_id.startswith("robosuite/") else {}
 
 
 if __name__ == "__main__":

@@ -287,7 +287,10 @@ class Slider(gym.Env):
 
     def step(self, action):
         self.x = (self.x + action).astype(np.float32)
-        return self.seen(), 0.0, False, False, {"success": self.is_success()}
+        return self.seen(), self.get_reward(), False, False, {"success": self.is_success()}
+
+    def get_reward(self):
+        return 10 * float(self.x[0])
 
     def reset_to(self, state):
         if state["states"][0] < 0:
@@ -360,6 +363,11 @@ def test_robomimics_options_of_states_to_obs(raw):
         assert demo["dones"][()].tolist() == [0] * 7 + [1]
         assert demo["obs/x"].compression == "gzip"
     assert to_obs(raw) == 2, "the file is there"
+    assert to_obs(raw, "--overwrite", "--shaped") == 0
+    with h5py.File(raw) as given, h5py.File(raw.parent / "out.hdf5") as made:
+        demo = given["data/demo_2"]
+        after = np.append(demo["states"][1:], demo["states"][-1:] + demo["actions"][-1:])
+        assert np.allclose(made["data/demo_2/rewards"][()], 10 * after, atol=1e-5)
     assert to_obs(raw, "--overwrite", "--n", "1") == 0
 
 

@@ -108,6 +108,10 @@ class Robosuite(gym.Env[Any, Any]):
         self._reset_controllers()
         return _named(self.task._get_observations(force_update=True))
 
+    def get_reward(self) -> float:
+        """Return what the state of now earns: 1 where the task is solved, or more with ``reward_shaping``."""
+        return float(self.task.reward())
+
     def is_success(self) -> bool:
         """Tell whether the task is solved now."""
         return bool(self.task._check_success())

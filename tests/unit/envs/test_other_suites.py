@@ -224,6 +224,7 @@ def test_robosuite_has_robomimics_observations_and_states():
     assert ends[-1][4] == {"success": False}
     again = env.get_wrapper_attr("reset_to")(state)
     assert all(np.allclose(again[k], first[k], atol=1e-5) for k in first)
+    assert env.get_wrapper_attr("get_reward")() == 0
     with pytest.raises(EnvError, match="did you mean 'Lift'"):
         make_env("robosuite/Lfit")
 
