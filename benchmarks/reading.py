@@ -1,7 +1,8 @@
 """Memory and speed of reading each format: a file of 2 GB, made on the spot, becomes a store in a fresh process.
 
 Reports what the process grows by after its imports: anonymous memory (RssAnon) and all resident memory (VmHWM), the
-largest while reading. Random numbers, episodes of 1,000 steps, 128 floats observed and 8 done.
+largest while reading. Random numbers, episodes of 1,000 steps, 128 floats observed and 8 done; ``video`` has one video
+of 96 x 96 pixels, whose frames are 2 GB, instead of floats.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import h5py
 import numpy as np
 from record import record, table
 
-FEATURES, ACTIONS, LENGTH = 128, 8, 1000
+FEATURES, ACTIONS, LENGTH, PIXELS = 128, 8, 1000, 96
 COLUMNS = {"obs/state": "observations", "actions": "actions", "rewards": "rewards", "terminated": "terminals"}
 CHILD = "--child"
 
@@ -48,21 +49,57 @@ def robomimic(folder: Path, num: int) -> Path:
     return folder / "x.hdf5"
 
 
-def minari(folder: Path, num: int) -> Path:
-    """Write a dataset of Minari in HDF5."""
+def minari_metadata(folder: Path, data_format: str) -> None:
+    """Write what a dataset of Minari tells of itself."""
     boxes = [
         {"type": "Box", "dtype": "float32", "shape": [n], "low": [0.0] * n, "high": [1.0] * n}
         for n in (FEATURES, ACTIONS)
     ]
     spaces = dict(zip(("observation_space", "action_space"), map(json.dumps, boxes), strict=True))
     (folder / "data").mkdir()
-    (folder / "data/metadata.json").write_text(json.dumps({"data_format": "hdf5", **spaces}))
+    (folder / "data/metadata.json").write_text(json.dumps({"data_format": data_format, **spaces}))
+
+
+def minari(folder: Path, num: int) -> Path:
+    """Write a dataset of Minari in HDF5."""
+    minari_metadata(folder, "hdf5")
     with h5py.File(folder / "data/main_data.hdf5", "w") as file:
         for k, e in enumerate(episodes(num)):
             group = file.create_group(f"episode_{k}")
             group["observations"], group["actions"], group["rewards"] = e["observations"], e["actions"], e["rewards"]
             group["terminations"], group["truncations"] = e["terminals"], np.zeros(LENGTH, bool)
     return folder
+
+
+def arrow(folder: Path, num: int, data_format: str = "arrow") -> Path:
+    """Write a dataset of Minari in Arrow: a table for each episode, with one row more than it has steps."""
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    minari_metadata(folder, data_format)
+    lists = pyarrow.FixedSizeListArray.from_arrays
+    for k, e in enumerate(episodes(num)):
+        longer = {name: np.concatenate([e[name], e[name][-1:]]) for name in ("actions", "rewards", "terminals")}
+        columns = {
+            "observations": lists(e["observations"].ravel(), FEATURES),
+            "actions": lists(longer["actions"].ravel(), ACTIONS),
+            "rewards": longer["rewards"],
+            "terminations": longer["terminals"],
+            "truncations": np.zeros(LENGTH + 1, bool),
+        }
+        (folder / f"data/{k}").mkdir()
+        file, rows = folder / f"data/{k}/part-0.{data_format}", pyarrow.table(columns)
+        if data_format == "arrow":
+            pyarrow.feather.write_feather(rows, file, compression="uncompressed")
+        else:
+            pyarrow.parquet.write_table(rows, file)
+    return folder
+
+
+def parquet(folder: Path, num: int) -> Path:
+    """Write a dataset of Minari in Parquet."""
+    return arrow(folder, num, "parquet")
 
 
 def d4rl(folder: Path, num: int) -> Path:
@@ -138,8 +175,51 @@ def lerobot(folder: Path, num: int) -> Path:
     return folder
 
 
+def video(folder: Path, num: int) -> Path:
+    """Write a dataset of LeRobot with one video of all episodes: noise of 6 x 6 squares."""
+    import av
+    import pyarrow
+    import pyarrow.parquet
+
+    camera, rng = "observation.image", np.random.default_rng(0)
+    place = {"video_key": camera, "chunk_index": 0, "file_index": 0}
+    info = {
+        "codebase_version": "v3.0", "total_episodes": num, "total_frames": num * LENGTH, "fps": 30,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+        "features": {
+            camera: {"dtype": "video", "shape": [PIXELS, PIXELS, 3]},
+            "action": {"dtype": "float32", "shape": [ACTIONS]},
+        },
+    }  # fmt: skip
+    file = folder / str(info["video_path"]).format(**place)
+    for made in (folder / "meta/episodes/chunk-000", folder / "data/chunk-000", file.parent):
+        made.mkdir(parents=True)
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    meta = {"chunk_index": [0] * num, "file_index": [0] * num, "from_timestamp": [k * LENGTH / 30 for k in range(num)]}
+    told = {"episode_index": list(range(num)), "length": [LENGTH] * num}
+    rows = {**told, **{f"videos/{camera}/{k}": v for k, v in meta.items()}}
+    pyarrow.parquet.write_table(pyarrow.table(rows), folder / "meta/episodes/chunk-000/file-000.parquet")
+    steps = {
+        "action": pyarrow.FixedSizeListArray.from_arrays(rng.random(num * LENGTH * ACTIONS, np.float32), ACTIONS),
+        "episode_index": np.arange(num * LENGTH) // LENGTH,
+        "frame_index": np.arange(num * LENGTH) % LENGTH,
+        "timestamp": (np.arange(num * LENGTH) % LENGTH / 30).astype(np.float32),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(steps), folder / "data/chunk-000/file-000.parquet")
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = PIXELS, PIXELS, "yuv420p"
+        for _ in range(num * LENGTH):
+            squares = rng.integers(0, 256, (PIXELS // 6, PIXELS // 6, 3), np.uint8)
+            frame = av.VideoFrame.from_ndarray(squares.repeat(6, 0).repeat(6, 1), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return folder
+
+
 FORMATS: dict[str, Callable[[Path, int], Path]] = {
-    f.__name__: f for f in (robomimic, minari, d4rl, npy, npz, amago, lerobot)
+    f.__name__: f for f in (robomimic, minari, arrow, parquet, d4rl, npy, npz, amago, lerobot, video)
 }
 
 
@@ -203,10 +283,10 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=2.0, help="size of each file")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     args = parser.parse_args()
-    num = round(args.gb * 1e9 / (4 * (FEATURES + ACTIONS + 1) * LENGTH))
     rows = []
     for name in args.formats:
-        rows.append(measure(name, num))
+        step = PIXELS * PIXELS * 3 if name == "video" else 4 * (FEATURES + ACTIONS + 1)
+        rows.append(measure(name, round(args.gb * 1e9 / (step * LENGTH))))
         print(rows[-1], flush=True)
     shown = [
         {

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+NOT_CODE = (":(exclude,top)docs", ":(exclude,top)*.md", ":(exclude,top)benchmarks/*results/*")
+"""What a benchmark itself writes, which makes its commit no other."""
 
 
 def record(name: str, figures: dict[str, Any]) -> Path:
@@ -23,16 +25,20 @@ def record(name: str, figures: dict[str, Any]) -> Path:
 
 
 def provenance() -> dict[str, Any]:
-    """Return date, commit, hardware and versions."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=RESULTS.parent, capture_output=True, text=True, check=False
-    )
+    """Return date, commit (``-dirty`` where code differs from it), hardware and versions."""
+    commit = _git("describe", "--always")
+    is_changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", *NOT_CODE) != ""
     return {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "commit": commit.stdout.strip(),
+        "commit": f"{commit}-dirty" if is_changed else commit,
         "hardware": f"{_processor()}, {os.cpu_count()} cores",
         "versions": {"python": platform.python_version()} | {p: version(p) for p in ("torch", "numpy", "h5py")},
     }
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _processor() -> str:
