@@ -56,6 +56,7 @@ PACKAGES = {
     "ALE/": "ale_py",
     "Crafter": "crafter",
     "Meta-World/": "metaworld",
+    "BabyAI": "minigrid",
     "gymnax/": "gymnax",
     "XLand": "xminigrid",
 }
@@ -75,6 +76,7 @@ PICTURES = {
     "crafter": Picture("Crafter-v1", (0, 60, 120), {}, 3, random_play),
     "atari": Picture("ALE/Breakout-v5", (5, 60, 120, -1)),
     "metaworld": Picture("Meta-World/push-v3", (0, 40, 80), {}, 1),
+    "babyai": Picture("BabyAI-PickupLoc-v0", (0, 12, 24), {}, 1, random_play),
     "gymnax": Picture("gymnax/Breakout-MinAtar", (0, 2, 5), {}, 1, random_play),
     "xland": Picture("XLand-MiniGrid-R4-13x13", (0, 40, 80), {}, 1, random_play),
     "pusht": Picture("gym_pusht/PushT-v0", (0, 20, 40, -1), {}, 3),
