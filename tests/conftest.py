@@ -74,13 +74,12 @@ def registries_as_before(monkeypatch):
     from seqrl.configs.base_config import CONFIGS
     from seqrl.core import registry
     from seqrl.data.readers import READERS
+    from seqrl.envs.experts import EXPERTS
     from seqrl.envs.suites import SUITES
+    from seqrl.models.timestep_encoders.text import TEXT_FUNCTIONS
 
     for each in (
-        ALGOS,
-        CONFIGS,
-        READERS,
-        SUITES,
+        *(ALGOS, CONFIGS, EXPERTS, READERS, SUITES, TEXT_FUNCTIONS),
         *(v for v in vars(registry).values() if isinstance(v, registry.Registry)),
     ):
         monkeypatch.setattr(each, "_entries", dict(each._entries))
