@@ -47,7 +47,7 @@ def rows_of_table(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [
         {
             "seed": str(seed),
-            **{name: f"{run[key]:.2g}" for key, name in speeds},
+            **{name: f"{run[key]:{'.0f' if run[key] > 10 else '.1f'}}" for key, name in speeds},
             **{name: f"{100 * run[key]:.0f} %" for key, name in shares},
             "gradient steps": str(run["gradient_steps"]),
             "return": f"{run['return']:.1f}",
