@@ -106,7 +106,7 @@ def d4rl(folder: Path, num: int) -> Path:
     """Write a flat file of D4RL."""
     with h5py.File(folder / "x.hdf5", "w") as file:
         for k, e in enumerate(episodes(num)):
-            for name, values in e.items():
+            for name, values in {**e, "timeouts": np.zeros(LENGTH, bool)}.items():
                 rows = values[:LENGTH]
                 if not k:
                     file.create_dataset(name, (num * LENGTH, *rows.shape[1:]), rows.dtype)

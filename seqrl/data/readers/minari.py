@@ -76,7 +76,7 @@ def read_minari(path: Path) -> Iterator[tuple[StoreInfo, NamedTrajectories]]:
             format = metadata.get("data_format", "hdf5")
             if format == "hdf5":
                 file = stack.enter_context(foreign_file(folder / DATA))
-                names = sorted((name for name in file if name.startswith(_EPISODE)), key=natural_order)
+                names = sorted((name for name in own_names(file) if name.startswith(_EPISODE)), key=natural_order)
                 read = functools.partial(_hdf5_episode, file, space, info.action_space)
             elif format in ("arrow", "parquet"):
                 names = sorted((f.name for f in folder.iterdir() if f.is_dir() and f.name.isdecimal()), key=int)
@@ -127,7 +127,6 @@ def _hdf5_episode(
     file: h5py.File, space: spaces.Space[Any], action_space: spaces.Space[Any], name: str
 ) -> dict[str, Any]:
     """Return name -> values of an episode, nested as the spaces are."""
-    own_names(file)
     episode = file[name]
     own_names(episode)
     seen, actions = (_values(s, episode[k], 0) for s, k in ((space, "observations"), (action_space, "actions")))
