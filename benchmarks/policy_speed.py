@@ -27,7 +27,7 @@ from seqrl.conformance.cases import random_batch
 from seqrl.core.spaces import ObsSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
-WINDOW, BATCH, CHUNK, ROUNDS = 32, 32, 8, 12
+WINDOW, BATCH, CHUNK, ROUNDS = 32, 32, 8, 40
 OBS = {"state": ObsSpec((10,))}
 ACTIONS = spaces.Box(-1.0, 1.0, (4,))
 CHUNKS: dict[str, Any] = {"chunk_steps": CHUNK, "execute_steps": CHUNK}
