@@ -89,3 +89,11 @@ def test_greedy_chunks_are_those_of_latent_zero():
         first, second = (algo._choose(hidden, inputs, False) for _ in range(2))
     torch.testing.assert_close(greedy, expected)
     assert not torch.equal(first, second)
+
+
+def test_the_divergence_is_a_mean_over_the_chunks_drawn():
+    algo = case(samples_per_window=2, kl_weight=3.0).build()
+    batch = algo.process_batch_for_training(case().batch())
+    algo.latent.draw = lambda posterior, prior: (posterior.chunk(2, -1)[0], torch.full(posterior.shape[:-1], 2.0))
+    found = algo.compute_losses(batch)
+    assert found.metrics["loss/divergence"].item() == pytest.approx(2.0)

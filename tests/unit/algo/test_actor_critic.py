@@ -210,3 +210,34 @@ def test_the_actor_takes_the_better_action():
         state, _ = algo.trunk(batch.inputs)
         probs = algo.actor(state, batch.inputs).probs[:, :-1, -1, 1]
         assert probs.mean() > 0.95
+
+
+def test_targets_take_the_smallest_of_few_critics_drawn_anew_at_every_input():
+    values = {"critic": {"num_critics": 4}, "num_critics_td": 2, "use_popart": False, "extra_gammas": []}
+    algo = small_algo("actor_critic", "gru", ACTION_SPACES["discrete"], entropy=None, **values)
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"], num=200))
+    with torch.no_grad():
+        algo.target_critic.last.weight.zero_()
+        algo.target_critic.last.bias.copy_(torch.arange(4.0)[:, None, None].expand_as(algo.target_critic.last.bias))
+    torch.manual_seed(0)
+    values = algo.next_values(algo.look(batch)).flatten().round().long()
+    shares = torch.bincount(values, minlength=4) / len(values)
+    torch.testing.assert_close(shares, torch.tensor([1 / 2, 1 / 3, 1 / 6, 0.0]), atol=0.06, rtol=0)
+
+
+def test_the_imitation_of_awac_is_that_of_its_formula():
+    values = {"online_coeff": 0.0, "offline_coeff": 2.0, "filter": {"type": "exponential", "beta": 2.0}}
+    values |= {"use_popart": False, "extra_gammas": [], "critic": {"num_critics": 3}}
+    algo = small_algo("actor_critic", "gru", ACTION_SPACES["discrete"], entropy=None, **values)
+    algo.set_eval()
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    p = algo.look(batch)
+    ((weight, loss),) = algo.actor_terms(p).losses.values()
+    with torch.no_grad():
+        probs = algo.actor(p.state, batch.inputs).probs[:, :-1, 0].double()
+        q = p.share[:, :, 0].double()  # (B, T, A, C)
+        of_data = (batch.actions[..., None] * q).sum(2)
+        advantage = (of_data - (probs[..., None] * q).sum(2)).mean(-1)
+        expected = -(2.0 * advantage).exp() * (batch.actions * probs.log()).sum(-1)
+    assert weight == 2.0
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-4, atol=1e-5)

@@ -138,3 +138,49 @@ def test_what_cannot_propose_is_refused():
         built(proposals="gmm", distribution={"type": "gaussian"})
     with pytest.raises(ConfigError, match=r"'bcq' takes actions that are continuous or discrete"):
         small_algo("bcq", "gru", ACTION_SPACES["multi_discrete"])
+
+
+def test_a_perturbation_climbs_the_first_critic():
+    algo, batch = built(perturbation=0.05, critic={"num_critics": 3}, kl_weight=0.3)
+    seen = []
+    algo.perturbation.register_forward_hook(lambda module, args, output: seen.append(output))
+    p = algo.look(batch)
+    losses = algo.actor_terms(p).losses
+    with torch.no_grad():
+        q = algo.critic(p.share, seen[0])[0, :, :, 0, 0, 0]
+    torch.testing.assert_close(losses["perturbation"][1], -q)
+    assert {k: w for k, (w, _) in losses.items()} == {"actor": 1.0, "divergence": 0.3, "perturbation": 1.0}
+
+
+def test_targets_move_proposals_by_the_following_perturbation():
+    algo, batch = built(perturbation=0.5, num_candidates=3, tau=0.25)
+    with torch.no_grad():
+        for w in algo.perturbation.parameters():
+            w.add_(0.5)
+    seen = []
+    algo.target_perturbation.register_forward_hook(lambda module, args, output: seen.append(output))
+    algo.next_values(algo.look(batch))
+    assert len(seen) == 1
+    before = [w.clone() for w in algo.target_perturbation.parameters()]
+    algo.train_on_batch(batch)
+    for old, now, w in zip(before, algo.target_perturbation.parameters(), algo.perturbation.parameters(), strict=True):
+        torch.testing.assert_close(now, old + 0.25 * (w - old))
+
+
+def test_movedactions_stay_legal():
+    algo, _ = built(perturbation=0.5)
+    with torch.no_grad():
+        for w in algo.perturbation.parameters():
+            w.fill_(1.0)
+        moved = algo.perturbation(torch.ones(2, 3, algo.trunk.d_output), torch.full((1, 2, 3, 1, algo.codec.dim), 0.9))
+    assert (moved == 1.0).all()
+
+
+def test_latents_of_proposals_stay_near_the_middle(monkeypatch):
+    algo, batch = built()
+    seen = []
+    algo.actor.mlp.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    monkeypatch.setattr(torch, "randn", lambda *size, **_: torch.full(size, 9.0))
+    state = torch.zeros(4, 7, algo.trunk.d_output)
+    algo.proposals(state, batch.inputs, 2, None, is_greedy=False)
+    assert (seen[0][..., algo.trunk.d_output :] == 0.5).all()

@@ -175,3 +175,39 @@ def test_a_saturated_policy_weighs_its_samples_rightly():
 def test_calibration_of_discrete_actions_is_refused():
     with pytest.raises(ConfigError, match="calibrate is for continuous actions"):
         built(DISCRETE, calibrate=True)
+
+
+def test_an_action_is_pushed_where_it_is_legal_whatever_the_next_input_allows():
+    algo, batch = built(DISCRETE)
+    mask = torch.ones(*batch.inputs.step.shape, DISCRETE.n, dtype=torch.bool)
+    mask[:, ::2, 1] = mask[:, 1::2, 2] = False
+    taken = torch.zeros_like(batch.actions)
+    taken[..., 0] = 1.0
+    p = algo.look(replace(batch, inputs=replace(batch.inputs, action_mask=mask), actions=taken))
+    loss = algo.critic_terms(p, torch.zeros(*batch.rewards.shape, 1)).losses["conservative"][1]
+    (gradient,) = torch.autograd.grad(loss.sum(), p.share)
+    pushed = (gradient[:, :, 0] != 0).all(-1)  # (B, T, A)
+    assert torch.equal(pushed, mask[:, :-1])
+
+
+def test_samples_are_those_of_this_and_of_the_next_input():
+    algo, batch = built(BOX, num_samples=2)
+    p = algo.look(batch)
+    parity = torch.arange(batch.num_transitions + 1) % 2 * 2.0 - 1.0
+    mean = (6.0 * parity[None, :, None, None]).expand(4, -1, 1, algo.codec.dim)
+    seen = []
+    algo.critic.register_forward_pre_hook(lambda _, given: seen.append(given[1]))
+    p = replace(p, parameters=torch.cat([mean, torch.full_like(mean, -3.0)], -1))
+    algo.critic_terms(p, torch.zeros(*batch.rewards.shape, 1))
+    signs = seen[-1].sign()
+    assert (signs[2:4] == parity[:-1, None, None]).all()
+    assert (signs[4:6] == parity[1:, None, None]).all()
+
+
+def test_calibration_bounds_the_policys_samples_alone_each_by_its_inputs_return():
+    algo, batch = built(BOX, calibrate=True, num_samples=3, reward_multiplier=2.0)
+    bound = torch.arange(7.0).expand(4, -1) * 10.0 + 50.0
+    p = algo.look(replace(batch, extras={**batch.extras, "mc_bound": bound}))
+    q, _ = algo._judged_samples(p)
+    assert (q[:3] < 50.0).all()
+    torch.testing.assert_close(q[3:], 2.0 * bound[:, :-1, None, None].expand_as(q[3:]))

@@ -106,3 +106,14 @@ def test_a_target_of_the_run_file_stays_when_weights_come():
     algo = case(target_return=1.0).build()
     algo.deserialize(weights)
     assert algo.returns.asked().item() == 1.0
+
+
+def test_draws_over_a_window_read_what_is_left_of_the_target():
+    algo, seen = case().build(), []
+    algo.set_eval()
+    inputs = algo.process_batch_for_training(case().batch()).inputs
+    forward = algo.trunk.forward
+    algo.trunk.forward = lambda given, state=None: seen.append(given.obs[RETURN_TO_GO]) or forward(given, state)
+    algo.policy_over(inputs, 1)
+    told = 3.0 - inputs.prev_reward.double().numpy().cumsum(1)
+    np.testing.assert_allclose(seen[0][..., 0], told / 2.0, rtol=1e-5, atol=1e-5)

@@ -9,7 +9,7 @@ from seqrl.algo.objectives import action_chunks, draw_positions, held_actions, t
 from seqrl.conformance.algorithms import AlgoCase, train
 from seqrl.core.errors import ConfigError
 from seqrl.models.denoisers import Denoiser
-from seqrl.models.noise_schedules import signal_shares
+from seqrl.models.noise_schedules import denoise, levels_asked, signal_shares
 
 BOTH = ("diffusion_policy", "flow_matching")
 
@@ -173,3 +173,81 @@ def test_greedy_ddpm_draws_nothing():
     assert np.array_equal(first, second)
     first, second = (VectorPolicy(algo, 3, deterministic=False).act(obs) for _ in range(2))
     assert not np.array_equal(first, second)
+
+
+class Scripted(Denoiser):
+    """Stands in for a network: answers by a formula, and keeps the times that it was asked at."""
+
+    def __init__(self, answer):
+        super().__init__(4, 4, 3)
+        self.answer, self.times = answer, []
+
+    def forward(self, x, time, condition):
+        self.times.append(time)
+        return self.answer(x, time)
+
+
+def test_a_flow_that_knows_the_way_has_no_error():
+    algo = built("flow_matching")
+    actions = torch.full((50, 4, 4), 0.5, dtype=torch.float64)
+    way = Scripted(lambda x, time: (0.5 - x) / (1 - time[:, None, None]))
+    assert algo._errors(way, actions, torch.zeros(50, 3, dtype=torch.float64)).abs().max() < 1e-9
+
+
+def test_a_denoiser_that_knows_the_noise_has_no_error():
+    algo = built("diffusion_policy")
+    shares = torch.tensor(signal_shares(100), dtype=torch.float64)
+
+    def noise(x, time):
+        share = shares[(100 * time).round().long()][:, None, None]
+        return (x - share.sqrt() * 0.5) / (1 - share).sqrt()
+
+    actions = torch.full((50, 4, 4), 0.5, dtype=torch.float64)
+    assert algo._errors(Scripted(noise), actions, torch.zeros(50, 3, dtype=torch.float64)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("solver", "times"), [("euler", [0, 0.25, 0.5, 0.75]), ("heun", [0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0])]
+)
+def test_a_flow_is_asked_at_the_times_of_its_solver(solver, times):
+    algo = built("flow_matching", solver=solver, inference_steps=4)
+    asked = Scripted(lambda x, time: 0.0 * x)
+    algo._actions_from(asked, torch.zeros(2, 4, 4), torch.zeros(2, 3), is_greedy=True)
+    assert [time.tolist() for time in asked.times] == [[t, t] for t in times]
+
+
+@pytest.mark.parametrize(("sampler", "is_greedy"), [("ddim", False), ("ddpm", True), ("ddpm", False)])
+def test_a_diffusion_policy_removes_noise_as_its_sampler_does(sampler, is_greedy):
+    steps = 10 if sampler == "ddim" else 100
+    algo = built("diffusion_policy", sampler=sampler, inference_steps=steps)
+    noise = 3.0 * torch.randn(5, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    guess = Scripted(lambda x, time: x * (0.2 + time[:, None, None]))
+    torch.manual_seed(1)
+    got = algo._actions_from(guess, noise, torch.zeros(5, 3, dtype=torch.float64), is_greedy=is_greedy)
+    assert [time[0].item() for time in guess.times] == pytest.approx([k / 100 for k in levels_asked(100, steps)])
+    torch.manual_seed(1)
+    eta = 1.0 if sampler == "ddpm" and not is_greedy else 0.0
+    expected = denoise(
+        lambda x, level: x * (0.2 + level / 100), noise, signal_shares(100), levels_asked(100, steps), eta=eta
+    )
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_each_chunk_is_learned_beside_its_own_state(name):
+    algo = built(name, samples_per_window=3)
+    batch = algo.process_batch_for_training(case(name).batch())
+    seen, errors = [], algo._errors
+    algo._errors = lambda net, actions, hidden: seen.append((actions, hidden)) or errors(net, actions, hidden)
+    algo.compute_losses(batch)
+    hidden, _ = algo.trunk(batch.inputs.first(6))
+    for n, (actions, state) in enumerate(zip(*seen[0], strict=True)):
+        row = n // 3
+        t = int((hidden[row] - state).abs().sum(-1).argmin())
+        torch.testing.assert_close(state, hidden[row, t])
+        length = int(batch.mask[row].sum())
+        num = min(4, length - t)
+        assert t < length or length < 3  # no padding while there are chunks
+        if num > 0:
+            torch.testing.assert_close(actions[:num], batch.actions[row, t : t + num])
+        assert not actions[max(num, 0) :].any()

@@ -90,3 +90,25 @@ def test_targets_take_the_smallest_of_all_critics():
 def test_other_actions_are_refused():
     with pytest.raises(ConfigError, match=r"'edac' takes actions that are continuous; .* are discrete"):
         small_algo("edac", "gru", ACTION_SPACES["discrete"])
+
+
+def test_likeness_is_a_mean_over_the_other_critics(monkeypatch):
+    algo, batch = built(critic={"num_critics": 3})
+    slopes = torch.zeros(3, algo.codec.dim)
+    slopes[:, :2] = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 0.5]])  # cosines 1, 0, 0: 2 * 1 / 2
+    monkeypatch.setattr(
+        algo.critic, "action_gradients", lambda share, action: slopes.expand(*action.shape[:2], 1, *slopes.shape)
+    )
+    assert algo.compute_losses(batch).metrics["loss/likeness"].item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_term_turns_gradients_and_leaves_their_lengths(monkeypatch):
+    algo, batch = built(critic={"num_critics": 2})
+    slopes = torch.randn(2, algo.codec.dim, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    monkeypatch.setattr(
+        algo.critic, "action_gradients", lambda share, action: slopes.expand(*action.shape[:2], 1, *slopes.shape)
+    )
+    _, loss = algo.critic_terms(algo.look(batch), torch.zeros(*batch.rewards.shape, 1)).losses["likeness"]
+    (gradient,) = torch.autograd.grad(loss.mean(), slopes)
+    assert ((gradient * slopes).sum(-1).abs() < 1e-5).all()
+    assert (gradient.norm(dim=-1) > 1e-2).all()

@@ -93,3 +93,38 @@ def test_draws_over_a_window_have_noise_of_their_own(given):
     drawn = algo.policy_over(batch.inputs, 8)
     assert drawn.shape == (8, *batch.inputs.step.shape, 4)
     assert (drawn.std(0) > 1e-4).any(-1).all()
+
+
+def test_the_memory_learns_through_the_action_alone(given):
+    algo, batch, p = given
+    weights = [w for w in algo.trunk.parameters() if w.requires_grad]
+    torch.manual_seed(1)
+    terms = algo.actor_terms(p).losses
+    found = [
+        torch.autograd.grad(masked(terms[name][1], batch), weights, allow_unused=True, retain_graph=True)
+        for name in ("climb", "distance")
+    ]
+    state, actions = algo.look(batch).state[:, :-1], batch.actions
+    torch.manual_seed(1)
+    _ = torch.randn_like(actions), torch.rand_like(actions[..., 0])  # of the flow's loss
+    z = torch.randn_like(actions)
+    own = algo.actor.mlp(torch.cat([state, z], -1)).tanh()
+    q = algo.critic(algo.critic.share(state.detach()), own[None, :, :, None])[0, :, :, 0, :, 0].mean(-1)[batch.mask]
+    climb = -q.mean() / q.detach().abs().mean()
+    distance = (own - algo._imitated(state, z).detach()).square().mean(-1)[batch.mask].mean()
+    expected = [torch.autograd.grad(x, weights, allow_unused=True, retain_graph=True) for x in (climb, distance)]
+    for one, other in zip((*found[0], *found[1]), (*expected[0], *expected[1]), strict=True):
+        if other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
+def test_greedy_acting_takes_the_noise_of_seed_0():
+    algo = CASE.build()
+    algo.set_eval()
+    inputs = algo.process_batch_for_training(CASE.batch()).inputs.first(1)
+    with torch.no_grad():
+        action, _ = algo.act(inputs, algo.init_state(4), True)
+        hidden, _ = algo.trunk(inputs)
+        noise = torch.randn(4, generator=torch.Generator().manual_seed(0)).expand(4, 1, -1)
+        own = algo.actor.mlp(torch.cat([hidden, noise], -1)).tanh()
+    torch.testing.assert_close(action, own[:, 0])

@@ -1,6 +1,7 @@
 """Subgoals: which input they are, how long they are held, and that they and their values count."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,3 +148,91 @@ def test_subgoals_are_told_in_the_units_of_the_environment():
     assert not torch.equal(scaled["obs"], plain["obs"])
     assert torch.equal(normalizer.own_obs(scaled)["obs"], plain["obs"])
     assert set(algo.subgoals(algo.init_state(2))) == {"state"}
+
+
+@pytest.mark.parametrize("name", ["hbc", "iris"])
+def test_the_follower_reads_the_subgoal_of_now_and_a_cleared_row_gets_a_new_one(name):
+    algo, seen = case(name).build(), []
+    train(algo, case(name).batch(), 3)
+    algo.set_eval()
+    forward = algo.follower.trunk.forward
+    algo.follower.trunk.forward = lambda given, state=None: (
+        seen.append(given.obs[SUBGOAL][:, 0]) or forward(given, state)
+    )
+    policy, rng, held = VectorPolicy(algo, 2, deterministic=True), np.random.default_rng(0), []
+    for t in range(5):
+        if t == 2:
+            policy.clear_memory(np.array([True, False]))
+        policy.act(case(name).obs(rng, 2), np.zeros(2, np.float32))
+        held.append(policy._state[f"{SUBGOAL}/now"].clone())
+    for read, now in zip(seen, held, strict=True):
+        assert torch.equal(read, now)
+    assert not torch.equal(held[1][0], held[2][0])
+    assert torch.equal(held[1][1], held[2][1])
+
+
+def test_nothing_is_imitated_where_the_subgoal_is_not_known():
+    algo = case("hbc").build()
+    batch = algo.process_batch_for_training(batch_of()[0])
+    losses = algo.losses_of_parts(batch)
+    with torch.no_grad():
+        followed = algo.with_realised_subgoals(batch)
+        inputs = followed.inputs.first(6)
+        hidden, _ = algo.follower.trunk(inputs)
+        log_prob = algo.follower.actor(hidden, inputs).log_prob(batch.actions)
+        known = followed.extras[IS_KNOWN][:, :6] > 0
+    assert 0 < known.sum() < batch.mask.sum()
+    assert losses["actor"].total.item() == pytest.approx(-log_prob[known].mean().item(), rel=1e-4)
+
+
+def test_the_worth_of_subgoals_moves_its_own_network_alone():
+    algo = case("iris", value={"reward_multiplier": 10.0}).build()
+    batch = algo.process_batch_for_training(batch_of("iris")[0])
+    algo.losses_of_parts(batch)["worth"].total.backward()
+    nets = algo.nets.items()
+    assert {n for n, net in nets if any(w.grad is not None and w.grad.any() for w in net.parameters())} == {"worth"}
+
+
+def test_the_worth_of_subgoals_is_in_multiplied_rewards():
+    one, ten = (case("iris", value={"reward_multiplier": k}).build() for k in (1.0, 10.0))
+    batch = batch_of("iris")[0]
+    ten_batch = one.process_batch_for_training(replace(batch, rewards=10.0 * batch.rewards))
+    expected = one.losses_of_parts(ten_batch)["worth"].total.item()
+    got = ten.losses_of_parts(ten.process_batch_for_training(batch))["worth"].total.item()
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+def test_greedy_subgoals_are_chosen_among_the_same_latents_for_all_rows():
+    algo = case("iris", num_subgoals=20).build()
+    algo.set_eval()
+    plan, seen = algo.planner.plan, []
+    algo.planner.plan = lambda *a, **k: seen.append(plan(*a, **k)) or seen[-1]
+    hidden = torch.randn(1, 1, algo.planner.trunk.d_output).expand(3, -1, -1)
+    with torch.no_grad():
+        first, second = (algo._proposed([hidden, hidden], deterministic=True) for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(first[0], first[1])
+    assert len(seen[0].flatten(1).unique(dim=0)) == 20
+    with torch.no_grad():
+        drawn = [algo._proposed([hidden, hidden], deterministic=False) for _ in range(2)]
+    assert not torch.equal(*drawn)
+
+
+def test_the_planners_loss_is_its_error_and_its_weighed_divergence():
+    planner = {"subgoal_keys": ["state"], "subgoal_steps": STEPS, "latent": {"kl_weight": 0.3}}
+    algo = case("gl", planner=planner).build()
+    batch = algo.process_batch_for_training(batch_of("gl")[0])
+    losses = algo.compute_losses(batch)
+    expected = losses.metrics["loss/subgoal"] + 0.3 * losses.metrics["loss/divergence"]
+    assert losses.total.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_posterior_reads_the_subgoal_that_was_reached():
+    algo = case("gl").build()
+    batch, seen = algo.process_batch_for_training(batch_of("gl")[0]), []
+    algo.nets["posterior"].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    algo.compute_losses(batch)
+    index, is_known = inputs_ahead(batch, STEPS)
+    for row, t in is_known.nonzero().tolist():
+        assert torch.equal(seen[0][row, t, -3:], batch.inputs.obs["state"][row, index[row, t]])
+    assert not seen[0][..., -3:][~is_known].any()

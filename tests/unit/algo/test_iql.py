@@ -192,3 +192,16 @@ def test_values_of_observations_with_a_mask_count_legal_actions_only(name):
     assert not value.equal(algo.get_state_value(now))
     with pytest.raises(DataError, match="row 1 leaves no legal action"):
         algo.get_state_value({**now, "action_mask": only.numpy() & (np.arange(num) != 1)[:, None]})
+
+
+def test_advantages_are_of_the_following_critics_and_move_none():
+    algo = small_algo("iql", "gru", ACTION_SPACES["box"])
+    algo.set_eval()
+    with torch.no_grad():
+        for weight in algo.target_critic.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel())))
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["box"]))
+    p = algo.look(batch)
+    q = algo.target_critic(algo.target_critic.share(p.state[:, :-1]), batch.actions[None, :, :, None])[0, ..., 0, :, 0]
+    torch.testing.assert_close(p.extras["q"][..., 0], q.amin(-1))
+    assert not p.extras["q"].requires_grad

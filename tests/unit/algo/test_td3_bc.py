@@ -131,3 +131,34 @@ def test_other_actions_and_policies_are_refused():
         small_algo("td3_bc", "gru", ACTION_SPACES["discrete"])
     with pytest.raises(ConfigError, match="the policy is deterministic"):
         small_algo("td3_bc", "gru", BOX, distribution={"type": "gaussian"})
+
+
+def test_the_penalty_of_rebrac_is_of_the_clipped_action(monkeypatch):
+    values = {"variant": "rebrac", "critic_beta": 0.5, "target_noise": 0.2, "target_noise_clip": 0.5}
+    algo = small_algo("td3_bc", "gru", BOX, **values)
+    algo.set_eval()
+    batch = algo.process_batch_for_training(random_batch(BOX))
+    with torch.no_grad():
+        list(algo.target_actor.mlp.modules())[-1].bias.fill_(3.0)  # near 1, so that noise would lead beyond it
+    monkeypatch.setattr(torch, "randn_like", lambda x: torch.full_like(x, 9.0))
+    p = algo.look(batch)
+    with torch.no_grad():
+        got = algo.next_values(p)[..., 0]
+        one = torch.ones(4, 6, 1, algo.codec.dim)
+        q = algo.target_critic(algo.target_critic.share(p.state[:, 1:]), one[None])[0, :, :, 0, :, 0].amin(-1)
+    given = batch.extras
+    off = (1.0 - given["next_action"][:, 1:]).square().sum(-1) * given["has_next_action"][:, 1:]
+    torch.testing.assert_close(got, q - 0.5 * off, rtol=1e-5, atol=1e-5)
+
+
+def test_the_memory_learns_from_the_climb_through_the_action_alone():
+    algo, batch = built()
+    weights = [w for w in (*algo.actor.parameters(), *algo.trunk.parameters()) if w.requires_grad]
+    state, _ = algo.trunk(batch.inputs)
+    q = q_of(algo.critic, state.detach(), algo.actor.mlp(state).tanh())[:, :-1, 0][batch.mask]
+    expected = torch.autograd.grad(-q.mean() / q.detach().abs().mean(), weights, allow_unused=True)
+    climb = algo.actor_terms(algo.look(batch)).losses["actor_online"][1][batch.mask].mean()
+    for one, other in zip(torch.autograd.grad(climb, weights, allow_unused=True), expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)

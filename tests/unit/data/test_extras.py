@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from seqrl.algo.objectives import inputs_ahead
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store
+from seqrl.data.extras import returns_to_go
 from seqrl.data.mixture import Source
 from seqrl.data.relabel import Relabeler, ScaleRewards
 from seqrl.data.sequence_dataset import SequenceDataset
@@ -130,3 +132,31 @@ def test_returns_of_relabelled_windows_are_refused(tmp_path, rng):
     dataset.provide(["mc_return"])
     with pytest.raises(DataError, match="its relabeler changes windows"):
         dataset.batch(2, seed=0, path=("train", 0))
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right", "both"])
+@pytest.mark.parametrize("steps", [1, 3, 9])
+def test_inputs_ahead_are_those_of_whole_trajectories(tmp_path, rng, padding, steps):
+    whole = [trajectory(rng, n) for n in (1, 3, 4, 9, 16, 17)]
+    dataset = SequenceDataset([Source(store_of(tmp_path / "store", whole))], WINDOW, padding=padding)
+    counts = {True: 0, False: 0}
+    for k in range(20):
+        batch = dataset.batch(16, seed=0, path=("train", k))
+        index, is_known = inputs_ahead(batch, steps)
+        for b in range(16):
+            obs = batch.inputs.obs["obs"][b].numpy()
+            (full,) = (t.obs["obs"] for t in whole if (t.obs["obs"] == obs[0]).all(-1).any())
+            start, last, real = int(batch.inputs.step[b, 0]), len(full) - 1, int(batch.mask[b].sum())
+            for t in range(WINDOW):
+                goal = min(start + t + steps, last)
+                seen = t < real and goal <= start + real
+                assert bool(is_known[b, t]) is seen
+                counts[seen] += 1
+                if seen:
+                    np.testing.assert_array_equal(obs[index[b, t]], full[goal])
+    assert min(counts.values()) > 0 or steps == 1
+
+
+def test_returns_are_summed_in_float64():
+    rewards = np.array([[1e8, 1.0, 2.0]], np.float32)
+    assert returns_to_go(rewards, np.array([3]))[0].tolist() == [100_000_003.0, 3.0, 2.0, 0.0]

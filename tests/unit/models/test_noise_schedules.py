@@ -132,3 +132,13 @@ def test_the_first_level_asked_is_nearly_noise(num_asked):
     assert SHARES[levels[0]] < 0.05
     x = denoise(exact_noise, start(20_000), SHARES, levels, limit=None)
     assert x.mean().item() == pytest.approx(MEAN, abs=0.01)
+
+
+def test_clean_samples_are_clipped_at_every_level():
+    levels, x = levels_asked(100, 10), torch.tensor([2.0, -0.3], dtype=torch.float64)
+    got = denoise(lambda x, level: 0.4 * x, x, SHARES, levels)
+    for level, after in zip(levels, [*(SHARES[k] for k in levels[1:]), 1.0], strict=True):
+        clean = ((x - math.sqrt(1 - SHARES[level]) * 0.4 * x) / math.sqrt(SHARES[level])).clip(-1.0, 1.0)
+        noise = (x - math.sqrt(SHARES[level]) * clean) / math.sqrt(1 - SHARES[level])
+        x = math.sqrt(after) * clean + math.sqrt(1 - after) * noise
+    torch.testing.assert_close(got, x, rtol=1e-12, atol=1e-12)

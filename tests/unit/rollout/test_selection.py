@@ -1,12 +1,18 @@
 """Fitted Q evaluation: a chain whose values are known, a policy's own history, and ranks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
 from seqrl.algo import algo_factory
+from seqrl.algo.fqe import FQE, PROPOSED
 from seqrl.configs import config_factory
+from seqrl.configs.building import build_section
+from seqrl.configs.fqe_config import FQEConfig
+from seqrl.conformance.cases import OBS, SMALL_ENCODER, SMALL_MEMORY
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -17,6 +23,7 @@ from seqrl.data.store import Store, StoreWriter
 from seqrl.data.store_info import StoreInfo
 from seqrl.rollout import selection
 from seqrl.scripts import select_
+from tests.helpers import ACTION_SPACES, random_batch
 
 STATES, ACTIONS = 5, spaces.Discrete(2)
 OBS_SPACE = spaces.Box(0.0, 1.0, (STATES,))
@@ -287,3 +294,65 @@ def test_a_run_without_a_checkpoint_is_an_error(tmp_path, capsys):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert select_.main([str(tmp_path / "run"), "--every", "--dataset", str(tmp_path / "data")]) == 2
     assert "run" in capsys.readouterr().err
+
+
+def test_a_policy_that_heeds_its_history_is_asked_along_it(tmp_path):
+    trajectories = chain(np.random.default_rng(1), 20)
+    store, algo = store_of(tmp_path / "store", trajectories), remembering_policy()
+    with torch.no_grad():
+        for weight in algo.nets.parameters():
+            weight.mul_(4.0)  # so that what it does hangs on what was done
+    got = selection.actions_along(algo, store)
+    first = 0
+    for trajectory in trajectories:
+        num = len(trajectory)
+        prev_action = np.zeros((num + 1, 2), np.float32)
+        prev_action[1:] = np.eye(2)[trajectory.actions]
+        prev_reward = np.concatenate([[0.0], trajectory.rewards]).astype(np.float32)
+        inputs = SeqInputs(
+            obs={"obs": torch.from_numpy(trajectory.obs["obs"])[None]},
+            prev_action=torch.from_numpy(prev_action)[None],
+            prev_reward=torch.from_numpy(prev_reward)[None],
+            step=torch.arange(num + 1)[None],
+        )
+        with torch.no_grad():
+            hidden, _ = algo.trunk(inputs)
+            expected = algo.actor(hidden, inputs).mode()[0]
+        np.testing.assert_array_equal(got[first : first + num + 1, 0], expected.reshape(num + 1, 2).numpy())
+        first += num + 1
+    assert 0.1 < got[:, 0, 0].mean() < 0.9
+
+
+@pytest.mark.parametrize("space", ["box", "discrete"])
+def test_the_loss_is_that_of_a_loop(space):
+    space = ACTION_SPACES[space]
+    values = {
+        "train": {"window_steps": 6, "batch_size": 4},
+        "observation": {"timestep_encoder": {"type": "mlp", **SMALL_ENCODER["mlp"]}},
+        "algo": {"sequence_encoder": {"type": "gru", **SMALL_MEMORY["gru"]}, "gamma": 0.9, "reward_multiplier": 2.0},
+    }
+    torch.manual_seed(0)
+    codec = ActionCodec(space)
+    fit = FQE(build_section(FQEConfig, values, "test"), OBS, codec, "cpu")
+    fit.set_eval()
+    with torch.no_grad():
+        for w in fit.target_critic.parameters():
+            w.add_(0.1 * torch.randn_like(w))
+    batch = random_batch(space)
+    proposed = torch.rand(4, 7, 3, codec.dim) * 2 - 1
+    if codec.kind != "continuous":
+        proposed = torch.nn.functional.one_hot(proposed.argmax(-1), codec.dim).float()
+    batch = fit.process_batch_for_training(replace(batch, extras={PROPOSED: proposed}))
+    state, _ = fit.trunk(batch.inputs)
+
+    def q(critic, b, t, action):
+        share = critic.share(state[b : b + 1, t : t + 1])
+        return critic(share, action[None, None, None, None])[0, 0, 0, 0, :, 0].double()
+
+    errors = []
+    for b in range(4):
+        for t in range(int(batch.mask[b].sum())):
+            later = torch.stack([q(fit.target_critic, b, t + 1, a) for a in proposed[b, t + 1]]).mean()
+            y = 2.0 * batch.rewards[b, t] + 0.9 * (0.0 if batch.terminated[b, t] else 1.0) * later
+            errors.append((q(fit.critic, b, t, batch.actions[b, t]) - y).square().mean().item())
+    assert fit.compute_losses(batch).total.item() == pytest.approx(sum(errors) / len(errors), rel=1e-4)
