@@ -11,7 +11,7 @@ import itertools
 import pytest
 
 from seqrl.algo import ALGOS
-from seqrl.conformance.algorithms import CHECKS, AlgoCase
+from seqrl.conformance.algorithms import CHECKS, AlgoCase, nonfinite_batch_moves_nothing, resumed_equals_uninterrupted
 from seqrl.conformance.cases import ACTION_SPACES
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 from seqrl.models.sequence_encoders.layers import Stack
@@ -53,3 +53,9 @@ GRID = [
 @pytest.mark.parametrize(("name", "check", "memory", "actions", "encoder"), GRID)
 def test_algorithm(name, check, memory, actions, encoder):
     CHECKS[check](AlgoCase(name, memory, actions, encoder))
+
+
+@pytest.mark.parametrize(("name", "values"), [("bcq", {"perturbation": 0.1}), ("cql", {"target_gap": 5.0})])
+@pytest.mark.parametrize("check", [resumed_equals_uninterrupted, nonfinite_batch_moves_nothing])
+def test_what_only_some_settings_have_is_saved_and_kept(check, name, values):
+    check(AlgoCase(name, "gru", "box", values=values))
