@@ -167,7 +167,7 @@ def test_targets_move_proposals_by_the_following_perturbation():
         torch.testing.assert_close(now, old + 0.25 * (w - old))
 
 
-def test_movedactions_stay_legal():
+def test_moved_actions_stay_legal():
     algo, _ = built(perturbation=0.5)
     with torch.no_grad():
         for w in algo.perturbation.parameters():
