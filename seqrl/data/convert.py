@@ -109,7 +109,7 @@ def _to_minari(
     if not len(store):
         raise DataError(f"{source} holds no trajectories")
     if not store.info.has_next_obs:
-        logger.warning("%s lacks the last observations, which Minari stores: each one before is repeated", source)
+        logger.warning("%s lacks the last observations, which Minari stores: the one before it is repeated", source)
     check_space(folder.parent, store.num_bytes, str(folder))
     with new_folder(folder) as temporary:
         return write_minari(temporary, name, store.info, store.trajectories())

@@ -94,7 +94,7 @@ def write_filters(path: Path, filters: Filters, *, overwrite: bool = False) -> N
     """
     _, there = read_filters(path)
     if taken := sorted(filters.keys() & there.keys() if not overwrite else ()):
-        raise DataError(f"{path} already has the filter {' and '.join(taken)}; pass --overwrite to replace it")
+        raise DataError(f"{path} already has {' and '.join(taken)} among its filters; pass --overwrite to replace")
     if wrong := [key for key in filters if not re.fullmatch(r"[\w.+=-]+", key)]:
         raise DataError(f"a filter's name may contain letters, digits and _.+=-, got {wrong[0]!r}")
     if is_store(path):

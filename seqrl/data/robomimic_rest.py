@@ -27,6 +27,11 @@ _READ = {
 }  # fmt: skip
 """Level -> names of datasets, groups and attributes that the reader reads, and the writer writes."""
 
+_ATTRIBUTES, _DONES = "seqrl:attributes", "seqrl:dones"
+"""In the file: attributes of what the reader reads, under its names; ``dones`` that go on after a 1."""
+_OF_HDF5 = ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
+"""Attributes that lead to places in their file."""
+
 
 def keep_rest(source: Path, folder: Path) -> None:
     """Write what a robomimic file holds beyond what the reader reads into the folder of its store.
@@ -36,9 +41,45 @@ def keep_rest(source: Path, folder: Path) -> None:
     """
     with naming(source), foreign_file(source) as file, own_file(folder / FILE, "w") as rest:
         copy_missing(file, rest, _READ[""])
+        _keep_attributes(file, rest, ("mask",))
         copy_missing(file["data"], rest.create_group("data"), _READ["data"])
         for name, demo in file["data"].items():
-            copy_missing(demo, rest.create_group(f"data/{name}"), _READ["demo"])
+            kept = rest.create_group(f"data/{name}")
+            copy_missing(demo, kept, _READ["demo"])
+            _keep_attributes(demo, kept, _READ["demo"])
+            if "dones" in demo and demo["dones"][:-1].any():
+                demo.copy("dones", kept, _DONES)
+
+
+def _keep_attributes(source: h5py.Group, rest: h5py.Group, names: Sequence[str]) -> None:
+    """Keep the attributes of entries that the reader reads, and of all in them, without their values."""
+
+    def keep(path: str, item: Any) -> None:
+        for attribute in set(item.attrs) - {*_OF_HDF5}:
+            _copy_attribute(item, rest.require_group(f"{_ATTRIBUTES}/{path}"), attribute)
+
+    for name in names:
+        if isinstance(source.get(name, getlink=True), h5py.HardLink):
+            keep(name, source[name])
+            if isinstance(source[name], h5py.Group):
+                source[name].visititems(lambda path, item, name=name: keep(f"{name}/{path}", item))
+
+
+def _give_back(rest: h5py.Group, target: h5py.Group) -> None:
+    """Write what :func:`keep_rest` keeps of entries that are there again."""
+
+    def give(path: str, item: Any) -> None:
+        if path in target:
+            for attribute in set(item.attrs) - set(target[path].attrs):
+                _copy_attribute(item, target[path], attribute)
+
+    if _ATTRIBUTES in rest:
+        rest[_ATTRIBUTES].visititems(give)
+    if _DONES in rest and "dones" in target:
+        old, new = rest[_DONES], target["dones"]
+        if old.shape == new.shape and bool(old[-1]) == bool(new[-1]):
+            del target["dones"]
+            rest.copy(_DONES, target, "dones")
 
 
 def carry_rest(source: Path, folder: Path, names: Mapping[str, str]) -> None:
@@ -51,13 +92,14 @@ def carry_rest(source: Path, folder: Path, names: Mapping[str, str]) -> None:
     """
     if (source / FILE).is_file():
         with naming(source / FILE), own_file(folder / FILE, "w") as rest:
-            _merge(source / FILE, rest, names)
+            _merge(source / FILE, rest, names, is_file=False)
 
 
 def write_rest(folder: Path, file: Path, info: StoreInfo, old: Sequence[str], new: Sequence[str]) -> None:
     """Add what the folder of a store keeps to the robomimic file that was made of it; nothing in it is replaced.
 
-    Only ``env_args`` are: by the old ones, if these are still those of the store.
+    Only ``env_args`` are: by the old ones, if these are still those of the store; and ``dones``, by those that went on
+    after a 1.
 
     Args:
         folder: Of the store.
@@ -69,7 +111,7 @@ def write_rest(folder: Path, file: Path, info: StoreInfo, old: Sequence[str], ne
     if not (folder / FILE).is_file():
         return
     with naming(folder / FILE), own_file(file, "r+") as target:
-        _merge(folder / FILE, target, dict(zip(old, new, strict=True)))
+        _merge(folder / FILE, target, dict(zip(old, new, strict=True)), is_file=True)
         with foreign_file(folder / FILE) as rest:
             if "env_args" in rest["data"].attrs and _names_same(rest["data"].attrs["env_args"], info):
                 _copy_attribute(rest["data"], target["data"], "env_args")
@@ -107,14 +149,18 @@ def stored_states(path: Path, name: str) -> dict[str, Any] | None:
         return {"states": own_values(demo, "states"), "model": None if model is None else as_text(model)}
 
 
-def _merge(path: Path, target: h5py.File, names: Mapping[str, str]) -> None:
+def _merge(path: Path, target: h5py.File, names: Mapping[str, str], *, is_file: bool) -> None:
+    """Copy what is kept into a robomimic file, or into what is kept for a copy of the store."""
+    own = (_ATTRIBUTES, _DONES) if is_file else ()
     with foreign_file(path) as rest:
-        copy_missing(rest, target, ("data",))
+        copy_missing(rest, target, ("data", *own))
         data = target.require_group("data")
         copy_missing(rest["data"], data, tuple(rest["data"]))
-        for old, new in names.items():
-            if old in rest["data"]:
-                copy_missing(rest["data"][old], data.require_group(new), ())
+        pairs = [(rest["data"][old], data.require_group(new)) for old, new in names.items() if old in rest["data"]]
+        for kept, demo in pairs:
+            copy_missing(kept, demo, own)
+        for kept, group in [(rest, target), *pairs] if is_file else ():
+            _give_back(kept, group)
 
 
 def copy_missing(source: h5py.Group, target: h5py.Group, but: Sequence[str]) -> None:

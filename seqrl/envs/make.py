@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -63,6 +64,8 @@ def make_env(
         is_unknown = isinstance(error, gym.error.NameNotFound | gym.error.NamespaceNotFound)
         if is_unknown and env_id not in gym.registry:
             raise EnvError(_unknown(env_id)) from error
+        if extra := re.search(r"gymnasium\[(box2d|mujoco)\]", str(error)):
+            raise EnvError(f"environment {env_id!r} needs more: pip install 'seqrl[{extra[1]}]'") from error
         raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}") from error
 
 

@@ -14,7 +14,7 @@ from seqrl.scripts._script import add_dataset, add_reader_options, check_output,
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl get-dataset-info", description=__doc__)
-    add_dataset(p, "robomimic file, seqrl store, or what a plug-in's reader reads")
+    add_dataset(p, "file, folder, store, or id in Minari's local store")
     add_reader_options(p)
     p.add_argument("--verify", action="store_true", help="compare every trajectory with its checksum")
     p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")

@@ -33,7 +33,7 @@ UNKNOWN_START = (
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl playback-dataset", description=__doc__)
-    add_dataset(p, "robomimic file, seqrl store, or what a plug-in's reader reads")
+    add_dataset(p, "file, folder, store, or id in Minari's local store")
     p.add_argument("--output", "--video_path", type=Path, help="video to write, .gif or .mp4")
     what = p.add_mutually_exclusive_group()
     play = "play the actions in the environment (the default)"

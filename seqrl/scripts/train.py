@@ -107,9 +107,11 @@ def count(text: str) -> int:
     return number
 
 
-def _tiny(values: dict[str, Any]) -> list[str]:
+def _tiny(values: dict[str, Any], settings: Sequence[str]) -> list[str]:
     """Return the overrides of --debug: two short epochs of small batches, short windows and short episodes."""
     caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 10}
+    if _given(values, "env.vectorization") == "native" or "env.vectorization=native" in settings:
+        del caps["experiment.evaluation.max_steps"]  # an environment that steps many at once takes no other limit
     overrides = list(DEBUG)
     for key, most in caps.items():
         given = _given(values, key)
@@ -249,7 +251,7 @@ def resolve_config(
     load_plugins(plugins)
     if plugins:
         values["plugins"] = plugins
-    overrides = [*(_tiny(values) if args.debug else ()), *args.set]
+    overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or _given(values, "collect.steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
     if args.debug and not args.dataset:

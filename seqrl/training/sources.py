@@ -70,6 +70,14 @@ def find_data(config: BaseConfig, dataset: TrainingDataset | None = None, valid:
     Raises:
         ConfigError: If something is missing that the run file asks for.
     """
+    if dataset is not None and dataset.weight is None:
+        unused = ["train.data"] if any(entry.path for entry in config.train.data) else []
+        unused += ["collect.steps_per_epoch"] if config.collect.steps_per_epoch else []
+        if unused:
+            logger.warning(
+                "the dataset given has weight None, so it is trained on without %s: give it a weight to use both",
+                " and ".join(unused),
+            )
     if dataset is not None and (dataset.weight is None or not config.train.data):
         return Data((), valid, dataset)
     stores = open_data(config)

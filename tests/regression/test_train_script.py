@@ -407,3 +407,11 @@ def test_a_value_where_options_expect_a_section_is_named(section, option, messag
     code, _, err = run(train.main, ["--config", "wrong.json", option], capsys)
     assert code == 2
     assert message in err
+
+
+def test_a_trial_of_environments_that_step_many_at_once(folder, capsys):
+    settings = ["env.vectorization=native", "experiment.report.enabled=false", "algo.sequence_encoder.d_hidden=8"]
+    words = [w for s in settings for w in ("--set", s)]
+    command = ["--algo", "actor_critic", "--env", "CartPole-v1", "--memory", "gru", "--env-steps", "300", "--debug"]
+    code, _, err = run(train.main, [*command, *words], capsys)
+    assert code == 0, err

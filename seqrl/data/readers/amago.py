@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import naming
 from seqrl.data.store_info import StoreInfo
 
+logger = logging.getLogger(__name__)
+
 OBS_PREFIX = "_OBS_KEY_"
 _NEEDED = {"rews", "dones", "actions", "time_idxs"}
 
@@ -27,10 +30,12 @@ class Amago(Reader):
     """A folder of trajectories; those pickled as ``.traj`` are refused, as a pickle can execute code."""
 
     def can_read(self, path: Path) -> bool:
-        """Tell by the arrays in the first file."""
+        """Tell by the arrays in the first file, or by pickles, whose refusal says what to do."""
         files = _files(path, most=1)
+        if not files:
+            return bool(_folders(path, "*.traj"))
         with suppress(OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-            return bool(files) and _names(files[0]) >= _NEEDED
+            return _names(files[0]) >= _NEEDED
         return False
 
     def open(self, path: Path, options: dict[str, Any]) -> Opened:
@@ -40,12 +45,18 @@ class Amago(Reader):
 
 def _files(path: Path, most: int | None = None) -> list[Path]:
     """Return the trajectories of a folder, or of the buffers in it."""
-    folders = [path / part for part in ("protected", "fifo") if (path / part).is_dir()] or [path]
     files: list[Path] = []
-    for folder in folders:
-        if folder.is_dir():
-            files += sorted(folder.glob("*.npz"))[:most]
+    for folder in _folders(path, "*.npz"):
+        files += sorted(folder.glob("*.npz"))[:most]
     return files
+
+
+def _folders(path: Path, pattern: str) -> list[Path]:
+    """Return the folders that hold such files: of the path itself, and of what AMAGO writes below it."""
+    roots = [path, path / "buffer"]
+    places = [root / part for root in roots for part in ("protected", "fifo")] + roots
+    found = [place for place in places if place.is_dir() and any(place.glob(pattern))]
+    return [place for place in found if place.name in ("protected", "fifo")] or found[:1]
 
 
 def _names(file: Path) -> set[str]:
@@ -68,6 +79,10 @@ def read_amago(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo,
     if dones_mean not in ("terminated", "truncated"):
         raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
     files = _files(path)
+    if files and (pickles := [file for place in _folders(path, "*.traj") for file in place.glob("*.traj")]):
+        logger.warning(
+            "%s: %d trajectories in .traj are left out: they are pickles, which can execute code", path, len(pickles)
+        )
     if not files:
         raise DataError(
             f"{path} holds no .npz; trajectories in .traj are pickles, which can execute code: save them as npz"

@@ -299,17 +299,17 @@ def _sound(
     for k in (k for k in values if k.startswith("next_obs/")):
         after, following = values[k], values[k.removeprefix("next_")][1:]
         num = min(len(after), len(following))  # the last has nothing to be compared with
-        if len(differing := _differing(after[:num], following[:num])):
-            row = begin + int(differing[0])
+        if len(wrong := differing(after[:num], following[:num])):
+            row = begin + int(wrong[0])
             raise DataError(
                 f"{where}row {row}: {columns[k]} ({k}) is not the observation of row {row + 1} (so in "
-                f"{len(differing)} of {num} rows of the episode): shuffled transitions cannot be read as episodes, and "
+                f"{len(wrong)} of {num} rows of the episode): shuffled transitions cannot be read as episodes, and "
                 "episodes must end where columns say"
             )
     return trajectory
 
 
-def _differing(after: np.ndarray, following: np.ndarray) -> np.ndarray:
+def differing(after: np.ndarray, following: np.ndarray) -> np.ndarray:
     """Return the rows in which two arrays ``(N, ...)`` differ by more than the rounding of floats."""
     rows = np.flatnonzero((after != following).any(axis=tuple(range(1, after.ndim))))
     floats = [values.dtype for values in (after, following) if values.dtype.kind == "f"]

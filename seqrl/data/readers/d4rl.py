@@ -15,6 +15,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import OBS_KEY, extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
 from seqrl.data.hdf5_file import foreign_file
+from seqrl.data.readers.arrays import differing
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
 from seqrl.data.readers.robomimic import check_size, naming, own_names
 from seqrl.data.store_info import StoreInfo
@@ -67,7 +68,7 @@ def read_d4rl(path: Path, dones_mean: str = "terminated") -> Iterator[tuple[Stor
                     "would run into the next; add an array timeouts (zeros if all episodes end at terminals)"
                 )
             _check(columns, path)
-            ends = _ends(columns)
+            ends = _ends(columns, path)
             actions = columns["actions"]
             sample = {OBS_KEY: columns["observations"]}
             info = StoreInfo(
@@ -96,17 +97,21 @@ def _flags(column: Any) -> np.ndarray:
     return np.asarray(column[()], bool).reshape(len(column), -1)[:, 0]
 
 
-def _ends(columns: dict[str, Any]) -> np.ndarray:
+def _ends(columns: dict[str, Any], path: Path) -> np.ndarray:
     """Return, for each step, whether it is the last of an episode."""
     ends = _flags(columns["terminals"])
     if "timeouts" in columns:
         ends |= _flags(columns["timeouts"])
     if "next_observations" in columns:
-        before, after = columns["next_observations"], columns["observations"]
+        before, after, told = columns["next_observations"], columns["observations"], ends.copy()
         for i in range(0, len(ends) - 1, _CHUNK):
             stop = min(i + _CHUNK, len(ends) - 1)
-            differ = before[i:stop] != after[i + 1 : stop + 1]
-            ends[i:stop] |= differ.reshape(len(differ), -1).any(-1)
+            ends[i + differing(before[i:stop], after[i + 1 : stop + 1])] = True
+        if (ends & ~told).sum() > max(len(ends) // 2, 2):
+            raise DataError(
+                f"{path}: in {(ends & ~told).sum()} of {len(ends)} steps, next_observations is not the next row of "
+                "observations: shuffled transitions cannot be read as episodes"
+            )
     ends[-1] = True
     return ends
 

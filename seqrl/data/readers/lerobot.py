@@ -259,26 +259,31 @@ class _Reading:
 
     def _trajectory(self, number: int, table: Any, dones_mean: str) -> Trajectory:
         dataset, steps = self._dataset, table.num_rows
-        obs = {name: self._values(number, table, feature) for name, feature in dataset.obs.items()}
+        obs = {name: self._observed(number, table, feature) for name, feature in dataset.obs.items()}
         if dataset.tasks:
             indices = numbers_of(table["task_index"].combine_chunks(), ())
-            obs[_TASK] = encode_text([dataset.tasks[i] for i in indices])
+            obs[_TASK] = encode_text([dataset.tasks[i] for i in (*indices, indices[-1])])
         last = np.arange(steps) == steps - 1
         is_done = bool(dataset.done) and bool(_flat(table, dataset.done)[-1])
         terminated = last & (is_done and dones_mean == "terminated")
         rewards = _flat(table, dataset.reward).astype(np.float32) if dataset.reward else np.zeros(steps, np.float32)
         return Trajectory(
-            obs={k: np.concatenate([v, v[-1:]]) for k, v in obs.items()},
-            actions=_narrow(self._values(number, table, dataset.action)),
+            obs=obs,
+            actions=_narrow(self._values(table, dataset.action)),
             rewards=rewards,
             terminated=terminated,
             truncated=last & ~terminated,
         )
 
-    def _values(self, number: int, table: Any, feature: _Feature) -> np.ndarray:
-        """Return the values ``(T, ...)`` of a feature over an episode."""
+    def _observed(self, number: int, table: Any, feature: _Feature) -> np.ndarray:
+        """Return the values ``(T + 1, ...)`` of a feature over an episode; the last is there twice."""
         if feature.kind == "video":
             return self._frames(number, table, feature)
+        values = self._values(table, feature)
+        return np.concatenate([values, values[-1:]])
+
+    def _values(self, table: Any, feature: _Feature) -> np.ndarray:
+        """Return the values ``(T, ...)`` of a feature over an episode."""
         column = table[feature.name].combine_chunks()
         if feature.kind == "number":
             return numbers_of(column, feature.shape).astype(feature.dtype)
@@ -312,6 +317,7 @@ class _Reading:
         times = begin + np.arange(table.num_rows) / float(info["fps"])
         if "timestamp" in table.column_names:
             times = begin + _flat(table, "timestamp").astype(np.float64)
+        times = np.append(times, times[-1])
         return frames_at(file, times, 0.5 / float(info["fps"]), (feature.shape[0], feature.shape[1]))
 
 

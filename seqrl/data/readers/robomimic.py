@@ -240,6 +240,10 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, columns: ActionColumns, dones
     )
 
 
+_WARNED: set[Path] = set()
+"""Files whose ``dones`` were told of once, not for each episode."""
+
+
 def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
     dones = _numbers(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
@@ -247,8 +251,9 @@ def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np
         return dones, _numbers(demo["truncated"]).astype(bool)
     if len(dones) != steps:
         return dones, dones
-    if dones[:-1].any():
-        logger.warning("%s: %s continues after 'dones'; only its last step counts", path, demo.name)
+    if dones[:-1].any() and path not in _WARNED:
+        _WARNED.add(path)
+        logger.warning("%s: %s continues after 'dones'; only the last step of an episode counts", path, demo.name)
     terminated, truncated = np.zeros(steps, bool), np.zeros(steps, bool)
     terminated[-1:] = dones[-1:] if dones_mean == "terminated" else False
     truncated[-1:] = ~terminated[-1:]

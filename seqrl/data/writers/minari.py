@@ -152,12 +152,13 @@ def _described(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def _spec(info: StoreInfo) -> str | None:
-    """Return the environment's description as gymnasium writes it; None if it is not registered here."""
-    if info.env_id not in gym.registry:
+    """Return the environment as gymnasium describes it; id and arguments alone if it is not registered here."""
+    if info.env_id is None:
         return None
-    spec = copy.deepcopy(gym.registry[info.env_id])
-    spec.kwargs = {**spec.kwargs, **info.env_kwargs}
     try:
+        known = gym.registry.get(info.env_id)
+        spec = gym.envs.registration.EnvSpec(info.env_id) if known is None else copy.deepcopy(known)
+        spec.kwargs = {**spec.kwargs, **info.env_kwargs}
         return spec.to_json()
-    except (TypeError, ValueError):  # its entry point, or an argument, cannot be written
+    except (TypeError, ValueError, gym.error.Error):  # its entry point, an argument, or the id cannot be written
         return None

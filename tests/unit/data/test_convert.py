@@ -274,6 +274,11 @@ def robosuite_file(path):
 def test_a_robomimic_file_is_whole_after_there_and_back(tmp_path, copies):
     source, store, back = tmp_path / "lift.hdf5", tmp_path / "store", tmp_path / "back.hdf5"
     robosuite_file(source)
+    with h5py.File(source, "r+") as file:
+        file["data/demo_0/obs"].attrs["camera"] = "front"
+        file["data/demo_1/actions"].attrs["unit"] = "m"
+        file["mask/train"].attrs["seed"] = 7
+        file["data/demo_2/dones"][-3:] = 1
     convert(source, store)
     for k in range(copies):
         convert(store, tmp_path / f"copy{k}")

@@ -17,8 +17,8 @@ from tests.unit.data.test_other_formats import WRITTEN, save_amago, steps, writt
 pytestmark = pytest.mark.slow
 ROBOMIMIC = WRITTEN.parent / "robomimic_written.hdf5"
 NUM_DAMAGES = 200
-KINDS = ("robomimic", "d4rl", "minari", "arrow", "parquet", "amago", "npy", "lerobot")
-CHECKED = ("amago",)
+KINDS = ("robomimic", "d4rl", "minari", "arrow", "parquet", "amago", "npy", "npz", "lerobot")
+CHECKED = ("amago", "npz")
 """Formats whose checksums tell a changed number; the others may hold one."""
 
 
@@ -41,11 +41,13 @@ def good(kind: str, folder: Path) -> tuple[Path, dict, list[Path]]:
         (folder / "x").mkdir()
         for name, array in step_arrays().items():
             np.save(folder / "x" / f"{name}.npy", array)
+    elif kind == "npz":
+        np.savez(folder / "x.npz", **step_arrays())
     else:
         write_lerobot(folder / "x")
-    path = folder / ("x.hdf5" if kind in ("robomimic", "d4rl") else "x")
+    path = folder / {"robomimic": "x.hdf5", "d4rl": "x.hdf5", "npz": "x.npz"}.get(kind, "x")
     files = [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
-    return path, {"columns": COLUMNS | BORDERS["flags"]} if kind == "npy" else {}, files
+    return path, {"columns": COLUMNS | BORDERS["flags"]} if kind in ("npy", "npz") else {}, files
 
 
 def content(path: Path, options: dict) -> list[int]:

@@ -132,11 +132,12 @@ def test_what_is_collected_is_learned_from_beside_a_custom_dataset(tmp_path, mon
     resumed.close()
 
 
-def test_a_custom_dataset_that_is_alone_draws_nothing_of_the_replay(tmp_path, monkeypatch):
+def test_a_custom_dataset_that_is_alone_draws_nothing_of_the_replay(tmp_path, monkeypatch, caplog):
     windows = of_an_online_run(tmp_path)
     seen = seen_rewards(monkeypatch)
     run(small(tmp_path, "second"), dataset=Marked(windows, weight=None))
     assert all((r == MARK).all() for r in seen)
+    assert "weight None, so it is trained on without collect.steps_per_epoch" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------ samplers

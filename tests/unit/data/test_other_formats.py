@@ -151,6 +151,18 @@ def test_d4rl_without_timeouts_is_cut_where_observations_do_not_go_on(tmp_path):
     assert not found[1].truncated.any()
 
 
+def test_d4rl_is_not_cut_by_rounding_and_not_read_shuffled(tmp_path):
+    data = steps()
+    exact = data["observations"].astype(np.float64) + 1e-12
+    after = np.concatenate([exact[1:], np.zeros((1, 3))])
+    after[9], after[19] = 8.0, 9.0
+    found = open_store(written(tmp_path / "d.hdf5", data | {"next_observations": after})).trajectories()
+    assert [len(each) for each in found] == [10, 10, 10]
+    shuffled = np.random.default_rng(0).permutation(after)
+    with pytest.raises(DataError, match=r"next_observations is not the next row of observations: shuffled"):
+        open_store(written(tmp_path / "e.hdf5", data | {"next_observations": shuffled}))
+
+
 def test_d4rl_that_cannot_tell_where_time_ran_out_is_refused(tmp_path):
     data = steps()
     del data["timeouts"]
@@ -218,6 +230,7 @@ def test_trajectories_of_amago(tmp_path, discrete):
     first = save_amago(tmp_path / "buffer/protected", 6, 1, discrete=discrete)
     save_amago(tmp_path / "buffer/fifo", 4, 2, discrete=discrete)
     store = open_store(str(tmp_path / "buffer"))
+    assert [len(each) for each in open_store(str(tmp_path)).trajectories()] == [6, 4], "the folder that holds it"
     one, two = store.trajectories()
     np.testing.assert_array_equal(one.obs["observation"], first["_OBS_KEY_observation"])
     np.testing.assert_array_equal(one.rewards, first["rews"][:, 0])
@@ -228,11 +241,14 @@ def test_trajectories_of_amago(tmp_path, discrete):
     assert next(iter(cut.trajectories())).truncated[-1]
 
 
-def test_pickles_of_amago_are_refused(tmp_path):
+def test_pickles_of_amago_are_refused(tmp_path, caplog):
     (tmp_path / "fifo").mkdir()
     (tmp_path / "fifo/a.traj").write_bytes(b"cposix\nsystem\n(S'touch /tmp/executed'\ntR.")
     with pytest.raises(DataError, match=r"\.traj are pickles, which can execute code"):
-        open_store(str(tmp_path), format="amago")
+        open_store(str(tmp_path))
+    save_amago(tmp_path / "fifo")
+    assert len(open_store(str(tmp_path))) == 1
+    assert "1 trajectories in .traj are left out" in caplog.text
     save_amago(tmp_path / "objects", actions=np.array([[{}]] * 5, dtype=object))
     with pytest.raises(DataError, match="not a readable AMAGO trajectory"):
         open_store(str(tmp_path / "objects"))
@@ -356,6 +372,16 @@ def test_a_dataset_of_minari_written_again_is_the_same(tmp_path, monkeypatch, na
         assert all(np.array_equal(one.obs[k], other.obs[k]) for k in one.obs)
         for key in ("actions", "rewards", "terminated", "truncated"):
             assert np.array_equal(getattr(one, key), getattr(other, key))
+
+
+def test_an_environment_that_is_not_registered_here_is_named_to_minari(tmp_path):
+    shutil.copytree(WRITTEN / "cart-v0", tmp_path / "given-v0")
+    file = tmp_path / "given-v0/data/metadata.json"
+    spec = {"id": "lab/Nowhere-v3", "kwargs": {"gain": 2}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "env_spec": json.dumps(spec)}))
+    assert convert_dataset.main([str(tmp_path / "given-v0"), str(tmp_path / "mine/again-v0"), "--to", "minari"]) == 0
+    info = open_store(str(tmp_path / "mine/again-v0")).info
+    assert (info.env_id, info.env_kwargs) == ("lab/Nowhere-v3", {"gain": 2})
 
 
 @pytest.mark.parametrize("target", ["lab/arm-v0", "arm.hdf5"])

@@ -161,6 +161,16 @@ def test_an_environment_that_cannot_be_made_is_an_error(tmp_path, monkeypatch, e
         make_env("Unusable-v0", kwargs)
 
 
+def test_gymnasiums_own_environments_name_the_extra_that_they_need(monkeypatch):
+    def missing():
+        raise gym.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
+
+    monkeypatch.setattr(gym.envs.registration, "registry", {**gym.registry})
+    gym.register("Lander-v0", entry_point=missing)
+    with pytest.raises(EnvError, match=r"'Lander-v0' needs more: pip install 'seqrl\[box2d\]'"):
+        make_env("Lander-v0")
+
+
 def test_an_environment_that_cannot_be_drawn_is_an_error():
     env = make_batched_env(lambda: Unusable("", "rgb_array"), 1)
     with pytest.raises(EnvError, match=r"cannot be drawn: KeyError: 'pygame' \(raised in .*test_make\.py, line \d+\)$"):
