@@ -80,7 +80,9 @@ class XLandRules:
         if name not in known:
             raise EnvError(f"XLand-MiniGrid has no environment {name!r}{did_you_mean(name, known)}")
         if attempts < 1 or (max_steps is not None and max_steps < attempts):
-            raise EnvError(f"{name}: attempts must be at least 1 and at most max_episode_steps ({max_steps}), got {attempts}")
+            raise EnvError(
+                f"{name}: attempts must be at least 1 and at most max_episode_steps ({max_steps}), got {attempts}"
+            )
         if max_steps is not None:
             params = {**params, "max_steps": max_steps // attempts}
         self._env, self._params = xminigrid.make(name, **params)

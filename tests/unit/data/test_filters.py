@@ -52,7 +52,7 @@ def test_a_split_is_written_and_the_data_stays(dataset):
     new = split_train_val(dataset, 0.25, seed=0, key=None, names=("train", "valid"))
     assert sorted(new["train"] + new["valid"], key=NAMES.index) == NAMES
     assert (len(new["train"]), len(new["valid"])) == (9, 3)
-    with pytest.raises(DataError, match=r"already has the filter train and valid; pass --overwrite"):
+    with pytest.raises(DataError, match=r"already has train and valid among its filters; pass --overwrite"):
         write_filters(dataset, new)
     assert read_filters(dataset) == (NAMES, INFO.filters)
     write_filters(dataset, new, overwrite=True)
