@@ -53,6 +53,7 @@ SHOWN = {
     "minigrid": ("minigrid",),
     "mo-gymnasium": ("mo-gymnasium",),
     "mujoco": ("mujoco",),
+    "old-gym": ("gym", "shimmy"),
     "popgym": ("popgym",),
     "pusht": ("gym-pusht", "pymunk"),
     "retro": ("stable-retro",),
