@@ -18,7 +18,7 @@ EXTRAS = {
     "metaworld": ["metaworld>=3.0", "mujoco==3.11.0"],
     "robotics": ["gymnasium-robotics>=1.4", "mujoco==3.11.0"],
     "dm-control": ["dm-control>=1.0.44", "shimmy>=2.0", "mujoco==3.11.0"],
-    "old-gym": ["gym>=0.26.2", "shimmy>=2.0"],
+    "old-gym": ["gym>=0.26.2", "pygame-ce>=2.5", "shimmy>=2.0"],
     "mo-gymnasium": ["mo-gymnasium>=1.3"],
     "crafter": ["crafter>=1.8.3"],
     "envpool": ["envpool>=1.2.5"],
