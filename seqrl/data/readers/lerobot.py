@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.spaces import extremes, infer_action_space
 from seqrl.core.text import TEXT_BYTES, encode_text
 from seqrl.core.types import Trajectory
+from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
 from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
@@ -26,6 +29,7 @@ from seqrl.data.store_info import StoreInfo
 INFO = "meta/info.json"
 _PREFIX, _TASK = "observation", "task"
 _BATCH_ROWS = 512
+_MOST_IN_MEMORY = 2**26
 _REST_BYTES = 4 + 1 + 1
 
 
@@ -334,6 +338,29 @@ def _flat(table: Any, name: str | None) -> np.ndarray:
     return numbers_of(table[name].combine_chunks(), ())
 
 
+def _room_for(shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of bytes; a large one, such as some seconds of video, lies in a temporary file.
+
+    Raises:
+        DataError: If there is no room for it.
+    """
+    size = int(np.prod(shape))
+    if size < _MOST_IN_MEMORY:
+        return np.empty(shape, np.uint8)
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)  # else a full disk ends the process when it is written to
+            return np.memmap(file, np.uint8, "r+" if hasattr(os, "posix_fallocate") else "w+", shape=shape)
+    except OSError as error:
+        raise DataError(
+            f"{folder} has no room for the {size / 1e6:,.0f} MB of an episode's frames ({error}); SEQRL_CACHE_DIR "
+            "moves it to another disk"
+        ) from error
+
+
 def frames_at(file: Path, times: np.ndarray, tolerance: float, size: tuple[int, int]) -> np.ndarray:
     """Return the frames ``(T, H, W, 3)`` of a video at rising times in seconds, decoded by PyAV.
 
@@ -350,7 +377,7 @@ def frames_at(file: Path, times: np.ndarray, tolerance: float, size: tuple[int, 
         import av
     except ImportError as error:
         raise DataError(f"{file}: to read videos, pip install 'seqrl[lerobot]' (av)") from error
-    out = np.empty((len(times), *size, 3), np.uint8)
+    out = _room_for((len(times), *size, 3))
     done = 0
     try:
         # A file object and a fixed format: names that are URLs, and playlists that name other files, are not followed.

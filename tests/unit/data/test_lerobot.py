@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.text import decode_text
 from seqrl.data.ingest import open_store
+from seqrl.data.readers import lerobot
 from seqrl.scripts import train
 
 av = pytest.importorskip("av")
@@ -247,6 +249,28 @@ def test_other_formats_take_no_image_size(tmp_path):
 def test_reader_options_need_a_dataset():
     with pytest.raises(ConfigError, match="--image-size is that of --dataset"):
         train._data(train.parser().parse_args(["--algo", "bc", "--image-size", "8", "8"]))
+
+
+def test_frames_that_wait_on_disk_are_the_same(tmp_path, monkeypatch):
+    path = write(tmp_path / "a")
+    expected = [t.obs["images/front"] for t in open_store(str(path), {"image_size": SIZE}).trajectories()]
+    monkeypatch.setattr(lerobot, "_MOST_IN_MEMORY", 1)
+    monkeypatch.setenv("SEQRL_CACHE_DIR", str(tmp_path / "other"))
+    found = [t.obs["images/front"] for t in open_store(str(path), {"image_size": SIZE}).trajectories()]
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(f.is_dir() for f in (tmp_path / "other").iterdir()), "the temporary files are gone"
+
+
+def test_no_room_for_frames_is_an_error(tmp_path, monkeypatch):
+    path = write(tmp_path / "a")
+    monkeypatch.setattr(lerobot, "_MOST_IN_MEMORY", 1)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(DataError, match=r"no room for the 0 MB of an episode's frames .*No space left"):
+        open_store(str(path))
 
 
 def test_a_video_that_is_a_list_of_other_files_is_refused(tmp_path):
