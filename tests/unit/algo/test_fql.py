@@ -13,6 +13,9 @@ def _given():
     algo = CASE.build()
     batch = algo.process_batch_for_training(CASE.batch())
     torch.manual_seed(0)
+    with torch.no_grad():  # targets of their own
+        for weight in algo.target_critic.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
     return algo, batch, algo.look(batch)
 
 

@@ -236,3 +236,19 @@ def test_the_posterior_reads_the_subgoal_that_was_reached():
     for row, t in is_known.nonzero().tolist():
         assert torch.equal(seen[0][row, t, -3:], batch.inputs.obs["state"][row, index[row, t]])
     assert not seen[0][..., -3:][~is_known].any()
+
+
+@pytest.mark.parametrize("name", ["hbc", "iris"])
+def test_actions_towards_a_subgoal_are_drawn_unless_acting_is_greedy(name):
+    algo = case(name).build()
+    algo.set_eval()
+    batch = algo.process_batch_for_training(case(name).batch())
+    first, second = (batch.inputs.map(lambda x, t=t: x[:, t : t + 1]) for t in (0, 1))
+    first.step.zero_()
+    second.step.fill_(1)  # so that the subgoal is held
+    with torch.no_grad():
+        _, state = algo.act(first, algo.init_state(len(batch.mask)), True)
+        drawn = [algo.act(second, {k: v.clone() for k, v in state.items()}, False)[0] for _ in range(2)]
+        greedy = [algo.act(second, {k: v.clone() for k, v in state.items()}, True)[0] for _ in range(2)]
+    assert not torch.allclose(*drawn)
+    assert torch.equal(*greedy)
