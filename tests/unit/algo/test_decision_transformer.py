@@ -108,6 +108,15 @@ def test_a_target_of_the_run_file_stays_when_weights_come():
     assert algo.returns.asked().item() == 1.0
 
 
+def test_target_and_unit_of_the_data_come_with_the_weights():
+    unknown = {"target_return": None, "return_scale": None}
+    given, algo = case(**unknown).build(), case(**unknown).build()
+    given.returns.use(torch.tensor([-4.0, 1.0, 3.0]))
+    algo.deserialize(given.serialize())
+    assert algo.returns.scale.item() == 4.0
+    assert algo.returns.asked().item() == given.returns.asked().item()
+
+
 def test_draws_over_a_window_read_what_is_left_of_the_target():
     algo, seen = case().build(), []
     algo.set_eval()

@@ -356,3 +356,5 @@ def test_the_loss_is_that_of_a_loop(space):
             y = 2.0 * batch.rewards[b, t] + 0.9 * (0.0 if batch.terminated[b, t] else 1.0) * later
             errors.append((q(fit.critic, b, t, batch.actions[b, t]) - y).square().mean().item())
     assert fit.compute_losses(batch).total.item() == pytest.approx(sum(errors) / len(errors), rel=1e-4)
+    one = torch.stack([q(fit.critic, 0, 1, a) for a in proposed[0, 1]]).mean().item() / 2.0  # in the data's units
+    assert fit.values(batch.inputs, proposed)[0, 1].item() == pytest.approx(one, rel=1e-4)
