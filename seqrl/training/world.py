@@ -15,6 +15,7 @@ from seqrl.core.nested_spaces import leaves
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store_info import StoreInfo
 from seqrl.envs.make import MakeEnv
+from seqrl.envs.suites import is_one_per_process
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import agreed_spaces
 from seqrl.rollout.environments import (
@@ -123,6 +124,10 @@ def find_world(
     data_id, data_kwargs = (info.env_id, info.env_kwargs) if info else (None, {})
     train_tasks = tasks(section, data_id, data_kwargs, is_evaluation=False)
     eval_tasks = tasks(section, data_id, data_kwargs, is_evaluation=True)
+    alone = next((t.env_id for t in (*train_tasks, *eval_tasks) if is_one_per_process(t.env_id)), None)
+    if alone and section.vectorization == "sync":
+        section.vectorization = "async"
+        warn(f"env.vectorization is async, as a process can hold only one {alone}")
     eval_makers: Makers | None = None
     found: Iterable[tuple[str, Spaces]] = ()
     if given.val is not None:

@@ -415,3 +415,48 @@ def test_a_trial_of_environments_that_step_many_at_once(folder, capsys):
     command = ["--algo", "actor_critic", "--env", "CartPole-v1", "--memory", "gru", "--env-steps", "300", "--debug"]
     code, _, err = run(train.main, [*command, *words], capsys)
     assert code == 0, err
+
+
+ALONE = """
+import gymnasium as gym
+from seqrl.envs.suites import SUITES, Suite
+
+OPEN = []
+
+class Alone(gym.Wrapper):
+    def close(self):
+        OPEN.clear()
+        super().close()
+
+def make(env_id, max_episode_steps=None, **options):
+    if OPEN:
+        raise RuntimeError("another is open in this process")
+    OPEN.append(env_id)
+    options.pop("disable_env_checker", None)
+    return Alone(gym.make("CartPole-v1", max_episode_steps=max_episode_steps or 20, **options))
+
+SUITES.register("alone")(Suite(("alone-",), make, one_per_process=True))
+"""
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_environments_of_which_a_process_holds_only_one_get_processes(folder, capsys):
+    (folder / "alone.py").write_text(ALONE)
+    settings = ["experiment.report.enabled=false", "algo.sequence_encoder.d_hidden=8", "env.start_method=spawn"]
+    words = [w for s in settings for w in ("--set", s)]
+    command = [
+        "--algo",
+        "actor_critic",
+        "--env",
+        "alone-v0",
+        "--plugin",
+        "alone.py",
+        "--memory",
+        "gru",
+        "--name",
+        "run",
+    ]
+    code, _, err = run(train.main, [*command, "--env-steps", "200", "--debug", *words], capsys)
+    assert code == 0, err
+    assert "a process can hold only one alone-v0" in err
+    assert json.loads((folder / "runs/run/config.json").read_text())["env"]["vectorization"] == "async"

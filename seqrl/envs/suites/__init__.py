@@ -30,6 +30,7 @@ class Suite:
         example: One of its ids.
         make_vector: Called with an id, the number of environments and their arguments, or ``module:function``; "" if
             the suite has no vectors of its own.
+        one_per_process: Whether a process can hold only one of its environments.
     """
 
     prefixes: tuple[str, ...]
@@ -37,6 +38,7 @@ class Suite:
     install: str = ""
     example: str = ""
     make_vector: Callable[..., Any] | str = ""
+    one_per_process: bool = False
 
 
 SUITES: Registry[Suite] = Registry("environment suite")
@@ -72,7 +74,8 @@ _VECTORS = ("envpool", "gymnax", "xminigrid")
 for _name, (_prefixes, _module, _extra, _example) in _BUILT_IN.items():
     _vector = f"{_HERE}.{_module}:make_vector" if _name in _VECTORS else ""
     _made = f"{_HERE}.{_module}:make"
-    SUITES.register(_name)(Suite(_prefixes, _made, install_command(_extra), _example, _vector))
+    _alone = _name == "stable_retro"
+    SUITES.register(_name)(Suite(_prefixes, _made, install_command(_extra), _example, _vector, _alone))
 
 
 def suite_maker(env_id: str) -> Maker | None:
@@ -95,6 +98,16 @@ def suite_vector_maker(env_id: str) -> Callable[..., Any] | None:
     if owner is None or not owner[1].make_vector:
         return None
     return _imported(env_id, owner[0], owner[1], owner[1].make_vector)
+
+
+def is_one_per_process(env_id: str) -> bool:
+    """Tell whether a process can hold only one environment of this id.
+
+    Raises:
+        EnvError: If two suites own the id.
+    """
+    owner = _owner(env_id)
+    return owner is not None and owner[1].one_per_process
 
 
 def _owner(env_id: str) -> tuple[str, Suite] | None:
