@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
+from seqrl.configs.sections.run import EnvSection
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.nested_spaces import leaves
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
@@ -124,10 +125,7 @@ def find_world(
     data_id, data_kwargs = (info.env_id, info.env_kwargs) if info else (None, {})
     train_tasks = tasks(section, data_id, data_kwargs, is_evaluation=False)
     eval_tasks = tasks(section, data_id, data_kwargs, is_evaluation=True)
-    alone = next((t.env_id for t in (*train_tasks, *eval_tasks) if is_one_per_process(t.env_id)), None)
-    if alone and section.vectorization == "sync":
-        section.vectorization = "async"
-        warn(f"env.vectorization is async, as a process can hold only one {alone}")
+    _use_processes_for(section, (*train_tasks, *eval_tasks), warn)
     eval_makers: Makers | None = None
     found: Iterable[tuple[str, Spaces]] = ()
     if given.val is not None:
@@ -158,6 +156,14 @@ def find_world(
             found = zip(_labels(eval_tasks), seen, strict=True)
     agreed, env_obs = _agreed(config, info, found, train_tasks, reach)
     return World(agreed, train_tasks, eval_tasks, given, eval_makers, env_obs)
+
+
+def _use_processes_for(section: EnvSection, chosen: Sequence[Task], warn: Warn) -> None:
+    """Give environments processes of their own where one can hold only one of them."""
+    alone = next((task.env_id for task in chosen if is_one_per_process(task.env_id)), None)
+    if alone and section.vectorization == "sync":
+        section.vectorization = "async"
+        warn(f"env.vectorization is async, as a process can hold only one {alone}")
 
 
 def _each(makers: Makers) -> Sequence[Any]:
