@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import seqrl  # noqa: E402
 from seqrl.algo.algo import Algo  # noqa: E402
+from seqrl.configs.overrides import layered  # noqa: E402
 from seqrl.core.files import write_json  # noqa: E402
 from seqrl.envs.builtin.fork import ForkDemonstrator  # noqa: E402
 from seqrl.envs.experts import register_expert  # noqa: E402
@@ -44,7 +45,7 @@ MEMORIES: dict[str, Settings] = {
     "two frames": {"type": "feedforward", "d_model": 128, "d_ff": 256, "num_frames": 2},
 }
 CHUNKS: Settings = {"chunk_steps": 4, "execute_steps": 2}
-DENOISING: Settings = {**CHUNKS, "denoiser": {"type": "mlp", "d_hidden": 256}, "samples_per_window": 16}
+DENOISING: Settings = {**CHUNKS, "denoiser": {}, "samples_per_window": 16}
 PLANNER: Settings = {"planner": {"subgoal_keys": ["achieved_goal"], "subgoal_steps": 4}}
 POLICIES: dict[str, tuple[str, Settings]] = {
     "bc": ("bc", {}),
@@ -117,6 +118,8 @@ class Task:
         episodes: Of the evaluation.
         samples: Whether policies act by sampling; else greedily.
         chunks: Settings of the policies that plan chunks.
+        extra: Settings of all policies.
+        denoiser: Width of denoisers.
     """
 
     name: str
@@ -131,8 +134,19 @@ class Task:
     episodes: int = 200
     samples: bool = True
     chunks: Settings = field(default_factory=dict)
+    extra: Settings = field(default_factory=dict)
+    denoiser: int = 256
 
 
+PUSHT: Settings = {
+    "env": {"kwargs": {"obs_type": "environment_state_agent_pos", "with_state": True}},
+    "observation": {
+        "keys": ["environment_state", "agent_pos"],
+        "timestep_encoder": {"d_hidden": 256, "d_output": 256},
+    },
+    "algo": {"sequence_encoder": {"d_model": 256, "d_ff": 512}, "optimizer": {"schedule": "cosine"}},
+}
+"""The block's corners instead of its angle, networks of four times the width, and a rate that falls to 0."""
 MAZE = ("seqrl/MazeRunner-v0", "success", "", 24, 1000, ("gru",))
 FORK = ("success", "log/right", 9, 2000, ("two frames",))
 TASKS: dict[str, Task] = {
@@ -191,11 +205,14 @@ TASKS: dict[str, Task] = {
         "coverage",
         "",
         32,
-        4000,
+        6000,
         ("two frames",),
+        policies=("bc, mean", "bc, gmm", "act", "diffusion_policy", "flow_matching"),
         data=((200, 0.0),),
         episodes=50,
-        chunks={"chunk_steps": 16, "execute_steps": 8},
+        chunks={"chunk_steps": 16, "execute_steps": 2},
+        extra=PUSHT,
+        denoiser=512,
     ),
 }
 Run = tuple[str, str, str, int]
@@ -221,8 +238,11 @@ def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqr
     """Return a run that is ready to learn, and to evaluate."""
     task = TASKS[name]
     algo, section = POLICIES[policy]
-    config = seqrl.config_factory(
-        algo,
+    if "chunk_steps" in section:
+        section = {**section, **task.chunks}
+    if "denoiser" in section:
+        section = {**section, "denoiser": {"type": "mlp", "d_hidden": task.denoiser}}
+    values, _ = layered(
         {
             "experiment": {
                 "output_dir": folder,
@@ -248,11 +268,11 @@ def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqr
                 "sequence_encoder": MEMORIES[memory],
                 "optimizer": {"learning_rate": 1e-3, "warmup_steps": 50},
                 **section,
-                **(task.chunks if "chunk_steps" in section else {}),
             },
         },
+        task.extra,
     )
-    experiment = seqrl.Experiment(config)
+    experiment = seqrl.Experiment(seqrl.config_factory(algo, values))
     experiment.start()
     return experiment
 

@@ -197,10 +197,13 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
     return int(_get(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
 
 
+def _remembers(values: Mapping[str, Any]) -> bool:
+    return _get(values, "algo.sequence_encoder.type", "transformer") not in ("feedforward", "identity")
+
+
 def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
-    memory = _get(values, "algo.sequence_encoder.type", "transformer")
-    if budget.env_steps is None or budget.action_kind != "continuous" or memory != "feedforward" or _fits(budget):
+    if budget.env_steps is None or budget.action_kind != "continuous" or _remembers(values) or _fits(budget):
         return False
     if values["algo_name"] not in ("actor_critic", "multitask"):  # chunks and subgoals need longer windows
         return False
@@ -362,8 +365,7 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
-    remembers = _get(values, "algo.sequence_encoder.type", "transformer") != "feedforward"
-    if remembers and budget.horizon is not None and budget.horizon <= _window(values, budget):
+    if _remembers(values) and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
     return out
 

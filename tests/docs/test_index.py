@@ -8,7 +8,7 @@ import pytest
 
 from seqrl.core.errors import EnvError
 from seqrl.rollout.environments import single_makers, tasks
-from seqrl.scripts import train
+from seqrl.scripts import collect_dataset, train
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -31,10 +31,19 @@ SAVED = {
 """Plug-ins that pages tell their readers to save."""
 
 
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory):
+    """Write data of one's own."""
+    file = tmp_path_factory.mktemp("data") / "demos.hdf5"
+    assert collect_dataset.main(["--env", "seqrl/PointRecall-v0", "--episodes", "2", "--output", str(file)]) == 0
+    return file
+
+
 @pytest.fixture
-def _at_the_top(tmp_path, monkeypatch):
+def _at_the_top(tmp_path, monkeypatch, demos):
     """Be where the examples are, and what the pages say to save."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / demos.name).symlink_to(demos)
     for folder in ("examples", "benchmarks"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     for name, code in SAVED.items():

@@ -27,6 +27,8 @@ GOAL_POSE = np.array([256.0, 256.0, np.pi / 4])
 PUSHER_RADIUS, CLEARANCE, FIELD = 15.0, 6.0, (16.0, 496.0)
 PUSH_STEP, LONGEST_PUSH, REACH = 2.0, 120.0, 40.0
 NUM_ROUND = 24
+PAUSES, DETOUR = (8, 17), 4.0
+"""Steps for which it may stand still before a push (the last excluded), and by how much it lengthens the other way."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,16 @@ class Push:
 class PushTExpert:
     """Pushes the block to its goal, one straight push after another, from the five numbers of the state.
 
-    Each push is drawn from those that help nearly as much as the best, and so is the side on which the pusher walks
-    round the block. What is drawn depends on the first observation alone, so a seed repeats an episode.
+    Like a person, it stands still for a while before each push. The push is drawn from those that help nearly as much
+    as the best, and so are the side on which the pusher walks round the block, and how long it waits. So what it does
+    depends on more than what is seen. What is drawn depends on the first observation alone: a seed repeats an episode.
     """
 
     def __init__(self) -> None:
         self._rng: np.random.Generator | None = None
         self._push: Push | None = None
         self._way: list[np.ndarray] = []
-        self._steps_left = 0
+        self._steps_left = self._pause = 0
 
     def reset(self) -> None:
         """Forget the plan."""
@@ -67,7 +70,10 @@ class PushTExpert:
         if self._push is None or self._steps_left == 0:
             self._push = choose_push(pusher, pose, self._rng)
             self._way = way_round(pusher, self._push.begin, pose, self._rng)
-            self._steps_left = 60
+            self._steps_left, self._pause = 60, int(self._rng.integers(*PAUSES))
+        if self._pause:
+            self._pause -= 1
+            return np.asarray(pusher, np.float32)
         self._steps_left -= 1
         while self._way and np.linalg.norm(self._way[0] - pusher) < 12.0:
             self._way.pop(0)
@@ -158,7 +164,7 @@ def distance_to_goal(poses: np.ndarray) -> np.ndarray:
 def way_round(pusher: np.ndarray, goal: np.ndarray, pose: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Return points by which the pusher goes to ``goal`` without touching the block; the last is the goal.
 
-    Ways round the block on the left and on the right differ; one of them is drawn to count as longer.
+    Ways round the block on the left and on the right differ; one of them is drawn to count as much longer.
 
     Args:
         pusher: ``(2,)`` where it is.
@@ -174,7 +180,7 @@ def way_round(pusher: np.ndarray, goal: np.ndarray, pose: np.ndarray, rng: np.ra
     across = goal - pusher
     side = across[0] * (points - pusher)[:, 1] - across[1] * (points - pusher)[:, 0]
     unloved = np.sign(side) == rng.choice([-1.0, 1.0])
-    costs = lengths * (1.0 + 0.5 * (unloved[:, None] | unloved[None]))
+    costs = lengths * np.where(unloved[:, None] | unloved[None], DETOUR, 1.0)
     costs = np.where(_is_free(points, pose), costs, np.inf)
     return [points[i] for i in _shortest(costs)]
 

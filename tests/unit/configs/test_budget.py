@@ -107,10 +107,15 @@ def test_every_task_has_an_environment():
 
 def test_only_what_remembers_knows_a_time_limit():
     ends = {}
-    for memory, horizon in (("gru", 50), ("gru", 500), ("feedforward", 50)):
+    for memory, horizon in (("gru", 50), ("gru", 500), ("feedforward", 50), ("identity", 50)):
         given = {"algo": {"sequence_encoder": {"type": memory}}}
         ends[memory, horizon] = planned(given, env_steps=8_000, horizon=horizon)[0].algo.time_limits
-    assert ends == {("gru", 50): "end", ("gru", 500): "bootstrap", ("feedforward", 50): "bootstrap"}
+    assert ends == {
+        ("gru", 50): "end",
+        ("gru", 500): "bootstrap",
+        ("feedforward", 50): "bootstrap",
+        ("identity", 50): "bootstrap",
+    }
 
 
 @pytest.mark.parametrize(("kind", "dropout"), [("categorical", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
@@ -132,7 +137,8 @@ def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, w
 
 @pytest.mark.parametrize(
     ("memory", "horizon", "kind", "steps_of_a_batch"),
-    [("feedforward", 1_000, "continuous", 256), ("gru", 1_000, "continuous", 1536),
+    [("identity", 1_000, "continuous", 256), ("feedforward", 1_000, "continuous", 256),
+     ("gru", 1_000, "continuous", 1536),
      ("feedforward", 1_000, "categorical", 1536), ("feedforward", 1_000, "hybrid", 1536),
      ("feedforward", 50, "continuous", 1500)],
 )  # fmt: skip

@@ -74,3 +74,28 @@ def test_the_same_first_observation_gives_the_same_episode():
         played.append([policy(state) for state in (states[first], *states[2:])])
     np.testing.assert_array_equal(played[0], played[1])
     assert any((a != b).any() for a, b in zip(played[0], played[2], strict=True))
+
+
+def test_it_stands_still_before_a_push_for_a_time_that_is_drawn():
+    waits = set()
+    for number in range(12):
+        state = np.array([100.0 + number, 100.0, *POSE])
+        policy = expert.PushTExpert()
+        policy.reset()
+        played = [policy(state) for _ in range(30)]
+        still = [bool((action == state[:2].astype(np.float32)).all()) for action in played]
+        waits.add(still.index(False))
+        assert not any(still[still.index(False) :])
+    assert waits <= set(range(*expert.PAUSES))
+    assert len(waits) > 4
+
+
+def test_the_side_is_drawn_even_if_the_other_way_is_much_shorter():
+    """From the left of the stem's end to its right: above the bar is a long way."""
+    begin, end = (POSE[:2] + expert.turned(np.array([p]), POSE[2:])[0] for p in ([-50.0, 100.0], [50.0, 100.0]))
+    is_above = []
+    for seed in range(40):
+        way = np.array([begin, *expert.way_round(begin, end, POSE, np.random.default_rng(seed))])
+        between = np.concatenate([np.linspace(a, b, 30) for a, b in itertools.pairwise(way)])
+        is_above.append((expert.to_frame(between, POSE[None])[:, 1] < 0).any())
+    assert 10 <= sum(is_above) <= 30

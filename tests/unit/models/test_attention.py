@@ -15,6 +15,7 @@ from seqrl.models.sequence_encoders.attention import (
     Alibi,
     AttentionScore,
     Pattern,
+    bias_of_past,
     blocks,
     flash,
     make_attention,
@@ -146,7 +147,8 @@ def step_through(backend, qkv, dtype=torch.float32, *, is_written_after=False):
         q, k, v = qkv[at, position].unbind(1)
         slot, held = slots[position], ring_slots(pattern, position, q)
         if is_written_after:
-            y = step_unwritten(pattern, qkv[at, position], keys, values, held.k_pos, position)
+            bias = bias_of_past(pattern, heads, held.k_pos, position)
+            y = step_unwritten(pattern, qkv[at, position], keys, values, held.k_pos, position, bias)
         keys[at, :, slot], values[at, :, slot] = k, v
         if not is_written_after:
             y = backend.step(q.unsqueeze(2), keys, values, held)

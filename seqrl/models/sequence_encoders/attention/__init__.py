@@ -2,7 +2,7 @@
 
 from seqrl.models.sequence_encoders.attention.acting import RingStep, empty_ring
 from seqrl.models.sequence_encoders.attention.backends import SDPA, Attention, Auto, Vanilla, make_attention
-from seqrl.models.sequence_encoders.attention.blocks import step_unwritten
+from seqrl.models.sequence_encoders.attention.blocks import bias_of_past, step_unwritten
 from seqrl.models.sequence_encoders.attention.flash import Flash
 from seqrl.models.sequence_encoders.attention.flex import Flex
 from seqrl.models.sequence_encoders.attention.pattern import Alibi, AttentionScore, Pattern
@@ -10,5 +10,5 @@ from seqrl.models.sequence_encoders.attention.ring import Slots, next_slot, num_
 
 __all__ = [
     "SDPA", "Alibi", "Attention", "AttentionScore", "Auto", "Flash", "Flex", "Pattern", "RingStep", "Slots", "Vanilla",
-    "empty_ring", "make_attention", "next_slot", "num_slots", "ring_slots", "step_unwritten",
+    "bias_of_past", "empty_ring", "make_attention", "next_slot", "num_slots", "ring_slots", "step_unwritten",
 ]  # fmt: skip

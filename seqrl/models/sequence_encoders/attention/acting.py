@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.models.sequence_encoders.attention.backends import Attention
-from seqrl.models.sequence_encoders.attention.blocks import step_unwritten
+from seqrl.models.sequence_encoders.attention.blocks import bias_of_past, step_unwritten
 from seqrl.models.sequence_encoders.attention.ring import next_slot, num_slots, ring_slots
 from seqrl.models.sequence_encoders.base import State
 
@@ -31,6 +31,7 @@ class RingStep:
         self._rows = torch.arange(self._position.shape[0], device=self._position.device)
         self._slots = ring_slots(self._pattern, self._position, example)
         self._defers_writes, self._written = defers_writes, State()
+        self._bias: Tensor | None = None
 
     def attend(self, qkv: Float[Tensor, "B 1 3 N D"], keys: str, values: str) -> Float[Tensor, "B 1 N D"]:
         """Return the heads' outputs of a layer, whose buffers are the entries ``keys`` and ``values``."""
@@ -38,11 +39,17 @@ class RingStep:
         held = self._state[keys], self._state[values]
         if self._defers_writes:
             self._written |= {keys: k.unsqueeze(2), values: v.unsqueeze(2)}
-            return step_unwritten(self._pattern, qkv[:, 0], *held, self._slots.k_pos, self._position).transpose(1, 2)
+            return self._unwritten(qkv[:, 0], *held).transpose(1, 2)
         for buffer, new in zip(held, (k, v), strict=True):
             buffer[self._rows, :, self._slot] = new.to(buffer.dtype)
         seen = self._attention.step(q.unsqueeze(2), held[0].to(q.dtype), held[1].to(q.dtype), self._slots)
         return seen.transpose(1, 2)
+
+    def _unwritten(self, qkv: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        at = self._slots.k_pos, self._position
+        if self._bias is None:
+            self._bias = bias_of_past(self._pattern, qkv.shape[2], *at)
+        return step_unwritten(self._pattern, qkv, keys, values, *at, self._bias)
 
     def after(self) -> State:
         """Return the state after the step."""

@@ -92,6 +92,20 @@ def softmax_kernel(pattern: Pattern, dropout_p: float) -> Kernel:
     return kernel
 
 
+def bias_of_past(pattern: Pattern, num_heads: int, k_pos: Int[Tensor, "B S"], position: Int[Tensor, " B"]) -> Tensor:
+    """Return 0 where an earlier input is seen, and minus infinity elsewhere: ``(B, 1 or N, 1, S)``.
+
+    Args:
+        pattern: Of the attention.
+        num_heads: Of each layer.
+        k_pos: Position of the input in each slot once the present one is written.
+        position: Of the present input.
+    """
+    head, query, key = indices(num_heads, position[:, None], k_pos)
+    unseen = ~pattern.visible(head, query, key) | (key == query)
+    return torch.zeros(unseen.shape, device=unseen.device).masked_fill(unseen, -math.inf)
+
+
 def step_unwritten(
     pattern: Pattern,
     qkv: Float[Tensor, "B 3 N D"],
@@ -99,6 +113,7 @@ def step_unwritten(
     values: Float[Tensor, "B N S D"],
     k_pos: Int[Tensor, "B S"],
     position: Int[Tensor, " B"],
+    bias: Tensor,
 ) -> Float[Tensor, "B N 1 D"]:
     """Return the heads' outputs of one more input from a ring buffer into which its key is not written yet.
 
@@ -111,16 +126,15 @@ def step_unwritten(
         values: Likewise.
         k_pos: Position of the input in each slot once it is written.
         position: Of the present input.
+        bias: What :func:`bias_of_past` returns.
     """
     q, k, v = qkv.unsqueeze(3).unbind(1)
-    q_pos = position[:, None]
-    at = indices(keys.shape[1], q_pos, k_pos)
-    is_own = at[1] == at[2]
-    scores = torch.where(is_own, (q * k).sum(-1, keepdim=True), torch.matmul(q, keys.transpose(-1, -2))).float()
-    scores = pattern.adjusted(scores / math.sqrt(q.shape[-1]), *at)
-    weights = scores.masked_fill(~pattern.visible(*at), -math.inf).softmax(-1).to(v.dtype)
-    own = torch.where(is_own, weights, 0.0)
-    return torch.matmul(weights - own, values) + own.sum(-1, keepdim=True) * v
+    q = q / math.sqrt(q.shape[-1])
+    head, query, key = indices(keys.shape[1], position[:, None], k_pos)
+    past = pattern.adjusted(torch.matmul(q, keys.transpose(-1, -2)).float(), head, query, key) + bias
+    own = pattern.adjusted((q * k).sum(-1, keepdim=True).float(), head, query, query)
+    weights = torch.cat([past, own], dim=-1).softmax(-1).to(v.dtype)
+    return torch.matmul(weights[..., :-1], values) + weights[..., -1:] * v
 
 
 def sdpa_kernel(pattern: Pattern, dropout_p: float) -> Kernel:
