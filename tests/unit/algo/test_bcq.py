@@ -49,6 +49,8 @@ def test_discrete_candidates_are_likely_enough_and_legal(threshold):
     with torch.no_grad():
         last = list(algo.actor.mlp.modules())[-1]
         last.weight.mul_(3.0)  # a model with an opinion
+        for critic in (algo.critic, algo.target_critic):
+            critic.last.bias[..., 0] += 10.0  # the action that may be illegal would be the best
     mask = torch.ones(*batch.inputs.step.shape, DISCRETE.n, dtype=torch.bool)
     mask[::2, :, 0] = False
     batch = replace(batch, inputs=replace(batch.inputs, action_mask=mask))
@@ -184,3 +186,13 @@ def test_latents_of_proposals_stay_near_the_middle(monkeypatch):
     state = torch.zeros(4, 7, algo.trunk.d_output)
     algo.proposals(state, batch.inputs, 2, None, is_greedy=False)
     assert (seen[0][..., algo.trunk.d_output :] == 0.5).all()
+
+
+def test_the_auto_encoder_learns_from_draws_of_its_posterior():
+    algo, batch = built()
+    told = []
+    for _ in range(2):
+        terms = algo.actor_terms(algo.look(batch)).losses
+        told.append((terms["actor"][1], terms["divergence"][1]))
+    assert not torch.equal(told[0][0], told[1][0])
+    assert torch.equal(told[0][1], told[1][1])

@@ -252,3 +252,21 @@ def test_actions_towards_a_subgoal_are_drawn_unless_acting_is_greedy(name):
         greedy = [algo.act(second, {k: v.clone() for k, v in state.items()}, True)[0] for _ in range(2)]
     assert not torch.allclose(*drawn)
     assert torch.equal(*greedy)
+
+
+@pytest.mark.parametrize("is_conditioned", [True, False])
+def test_a_plan_decodes_the_prior_of_each_input(is_conditioned):
+    planner = {
+        "subgoal_keys": ["state"],
+        "subgoal_steps": STEPS,
+        "latent": {"prior": "gaussian", "is_conditioned": is_conditioned},
+    }
+    algo = case("gl", planner=planner).build()
+    algo.set_eval()
+    hidden = torch.randn(2, 3, algo.trunk.d_output)
+    with torch.no_grad():
+        plan = algo.plan(hidden, 1, is_greedy=True)[0]
+        for row, t in np.ndindex(2, 3):
+            given = hidden[row, t] if is_conditioned else torch.ones(1)
+            mean = algo.nets["prior"](given).chunk(2)[0]
+            torch.testing.assert_close(plan[row, t], algo.nets["subgoal"](torch.cat([hidden[row, t], mean])))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import leaky_relu
+from torch.nn.functional import layer_norm, leaky_relu
 
-from seqrl.models.critics import EnsembleLinear, StateActionCritics, StateCritics, discount_features
+from seqrl.models.critics import EnsembleLayerNorm, EnsembleLinear, StateActionCritics, StateCritics, discount_features
 from seqrl.models.popart import PopArt
 
 DISCOUNTS = torch.tensor([0.1, 0.9, 0.999])
@@ -27,10 +27,29 @@ def test_ensemble_linear_is_one_layer_per_member():
     assert layer.bias.abs().max() <= (1 / 5) ** 0.5
 
 
+def activated(critics, layer, x, member):
+    """Return a hidden layer's output of a member: normalised first, if it is, then activated."""
+    if isinstance(norm := critics.norms[layer], EnsembleLayerNorm):
+        x = layer_norm(x, x.shape) * norm.scale[member, 0] + norm.bias[member, 0]
+    return leaky_relu(x)
+
+
+def with_norms_of_their_own(critics):
+    """Return critics in double precision whose norms scale and shift."""
+    with torch.no_grad():
+        for norm in critics.norms:
+            for weight in norm.parameters():
+                weight.uniform_(0.5, 2.0)
+    return critics.double()
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
 @pytest.mark.parametrize("actions_per_discount", [False, True])
-def test_shared_first_layer_is_exact(actions_per_discount):
+def test_shared_first_layer_is_exact(actions_per_discount, norm):
     """Each output equals that of a plain network on the concatenation of state, action and discount."""
-    critics = StateActionCritics(6, 2, DISCOUNTS, num_critics=4, d_hidden=8, d_out=3).double()
+    critics = with_norms_of_their_own(
+        StateActionCritics(6, 2, DISCOUNTS, num_critics=4, d_hidden=8, d_out=3, norm=norm)
+    )
     state = torch.randn(2, 5, 6, dtype=torch.float64)
     num_h = len(DISCOUNTS) if actions_per_discount else 1
     action = torch.empty(3, 2, 5, num_h, 2, dtype=torch.float64).uniform_(-0.9, 0.9)
@@ -41,19 +60,20 @@ def test_shared_first_layer_is_exact(actions_per_discount):
         first = torch.cat(
             [critics.first_state.weight[c], critics.first_action.weight[c], critics.first_discount.weight[c]]
         )
-        hidden = leaky_relu(x @ first + critics.first_state.bias[c, 0])
-        hidden = leaky_relu(hidden @ critics.hidden[0].weight[c] + critics.hidden[0].bias[c, 0])
+        hidden = activated(critics, 0, x @ first + critics.first_state.bias[c, 0], c)
+        hidden = activated(critics, 1, hidden @ critics.hidden[0].weight[c] + critics.hidden[0].bias[c, 0], c)
         expected = hidden @ critics.last.weight[c] + critics.last.bias[c, 0]
         torch.testing.assert_close(got[k, b, t, g, c], expected)
 
 
-def test_state_critics_layout():
-    critics = StateCritics(6, 5, 3, num_critics=4, d_hidden=8).double()
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_state_critics_layout(norm):
+    critics = with_norms_of_their_own(StateCritics(6, 5, 3, num_critics=4, d_hidden=8, norm=norm))
     state = torch.randn(2, 7, 6, dtype=torch.float64)
     got = critics.share(state)
     assert got.shape == (2, 7, 3, 5, 4)
-    hidden = leaky_relu(state[1, 3] @ critics.first.weight[2] + critics.first.bias[2, 0])
-    hidden = leaky_relu(hidden @ critics.hidden[0].weight[2] + critics.hidden[0].bias[2, 0])
+    hidden = activated(critics, 0, state[1, 3] @ critics.first.weight[2] + critics.first.bias[2, 0], 2)
+    hidden = activated(critics, 1, hidden @ critics.hidden[0].weight[2] + critics.hidden[0].bias[2, 0], 2)
     outputs = hidden @ critics.last.weight[2] + critics.last.bias[2, 0]
     torch.testing.assert_close(got[1, 3, 1, 4, 2], outputs[1 * 5 + 4])
     chosen = torch.tensor([0, 4, 2]).view(3, 1, 1, 1).expand(3, 2, 7, 1)
