@@ -133,6 +133,25 @@ def _next_obs_problems(episode: RawEpisode) -> list[str]:
     return problems
 
 
+class NextObsCheck:
+    """The next observation of a step is the observation of the next step, up to the rounding of floats."""
+
+    def episode(self, episode: RawEpisode, found: Findings) -> None:
+        """Compare them, and name the first step where they differ."""
+        if (steps := episode.steps or 0) < 2:
+            return
+        obs, differs = episode.entries("obs"), np.zeros(steps - 1, bool)
+        for name, after in episode.entries("next_obs").items():
+            told, seen = after[:-1], obs[name][1:]
+            rounds = told.dtype.kind == "f"
+            same = np.isclose(told, seen, rtol=1e-4, atol=1e-6, equal_nan=True) if rounds else told == seen
+            differs |= ~same.reshape(len(differs), -1).all(1)
+        if differs.any():
+            text = "next_obs is not the obs of the next step; only the last of an episode is read"
+            place = f"{episode.name} step {int(differs.argmax())} ({differs.sum()} of {len(differs)} differ)"
+            found.warning("next_obs", text, place)
+
+
 class ValueCheck:
     """Every number is finite."""
 

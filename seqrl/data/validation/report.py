@@ -12,6 +12,7 @@ from seqrl.data.validation.checks import (
     EndCheck,
     ImageCheck,
     LayoutCheck,
+    NextObsCheck,
     ValueCheck,
     check_filters,
 )
@@ -65,12 +66,14 @@ def validate(path: Path) -> Report:
         check_filters(raw, found)
         layout, values, ends = LayoutCheck(raw.observation_space), ValueCheck(), EndCheck()
         actions, duplicates, images = ActionCheck(raw.action_space), DuplicateCheck(), ImageCheck()
+        follows = NextObsCheck()
         for episode in raw.episodes:
             report.transitions += episode.steps or 0
             values.episode(episode, found)
             duplicates.episode(episode, found)
             if layout.episode(episode, found):
                 ends.episode(episode, found)
+                follows.episode(episode, found)
                 actions.episode(episode, found)
                 images.episode(episode, found)
     for check in (layout, ends, actions, images):

@@ -82,9 +82,10 @@ def images(dtype, low, high, whole=True):
     def change(file):
         for i, name in enumerate(file["data"]):
             rng = np.random.default_rng(i)
-            pixels = rng.uniform(low, high, (STEPS, 4, 4, 3))
-            for group in ("obs", "next_obs"):
-                file[f"data/{name}/{group}/camera"] = (np.floor(pixels) if whole else pixels).astype(dtype)
+            pixels = rng.uniform(low, high, (STEPS + 1, 4, 4, 3))
+            pixels = (np.floor(pixels) if whole else pixels).astype(dtype)
+            for group, seen in (("obs", pixels[:-1]), ("next_obs", pixels[1:])):
+                file[f"data/{name}/{group}/camera"] = seen
 
     return change
 
@@ -163,6 +164,9 @@ WARNINGS = {
     "no next_obs": (every("next_obs", None), "next_obs", "no episode has next_obs", None),
     "next_obs in some": (
         lambda f: replace(f, "data/demo_1/next_obs", None), "mixed", "next_obs/x is missing", "demo_1"),
+    "another next_obs": (
+        put("data/demo_2/next_obs/x", (1, 0), 7.0), "next_obs", "next_obs is not the obs of the next step",
+        "demo_2 step 1 (1 of 3 differ)"),
     "no dones": (every("dones", None), "missing", "no episode has dones: ends are read as time limits", None),
     "one step": (cut_to_one_step, "short", "has only one step", "demo_3"),
     "success that goes on": (
