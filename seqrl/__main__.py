@@ -66,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, legal = arguments[0], commands()
     if name not in legal:
-        print(f"unknown command {name!r}{did_you_mean(name, legal)}; commands: {', '.join(legal)}", file=sys.stderr)
+        print(
+            f"error: unknown command {name!r}{did_you_mean(name, legal)}; commands: {', '.join(legal)}", file=sys.stderr
+        )
         return 2
     code: int = importlib.import_module(module_of(name)).main(arguments[1:])
     return code

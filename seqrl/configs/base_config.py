@@ -77,8 +77,8 @@ def register_config(name: str) -> Any:
         section = cls.model_fields["algo"].annotation
         if not (isinstance(section, type) and issubclass(section, AlgoSection)):
             raise ConfigError(
-                f"{cls.__name__}.algo: {section} has to be a subclass of seqrl.configs.sections.algo.AlgoSection, "
-                "which brings the memory and the optimiser"
+                f"{cls.__name__}.algo: {section} must be a subclass of seqrl.configs.sections.algo.AlgoSection, "
+                "which defines the memory and the optimiser"
             )
         cls.ALGO_NAME = name
         cls.model_fields["algo_name"].default = name
@@ -102,7 +102,9 @@ def config_factory(algo_name: str, values: Mapping[str, Any] | None = None, sour
     """
     values = dict(values or {})
     if is_robomimic(values):
-        raise ConfigError(f"{source}: a robomimic run file; translate it: seqrl convert-config {source} mine.json")
+        raise ConfigError(
+            f"{source}: this is a robomimic run file; convert it with: seqrl convert-config {source} mine.json"
+        )
     cls = CONFIGS.get(algo_name)
     named = values.setdefault("algo_name", algo_name)
     if named != algo_name:

@@ -132,7 +132,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         why = f"no memory and continuous actions: just longer than the {N_STEP}-step returns"
         batch, of_batch = REACTIVE_BATCH, "no memory and continuous actions: many small gradient steps"
     elif not _fits(budget):
-        why += ": a window holds a part of one; the longest delay to remember must fit"
+        why += ": a window holds part of an episode; it must cover the longest delay to remember"
     memory = _get(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
     small = "sizes that a CPU trains in minutes"
@@ -140,7 +140,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("train.window_steps", window, why),
         Derived("train.batch_size", batch, of_batch),
         Derived("train.sample_by", "transition", "every step counts equally"),
-        Derived("train.window_padding", "both", "so do the first and the last of an episode"),
+        Derived("train.window_padding", "both", "the first and last steps of an episode count equally too"),
         Derived("train.num_epochs", _epochs(values, budget), f"about {EPOCHS}, so that the budget is spent"),
         Derived("experiment.evaluation.every_n_epochs", *_every(values, budget)),
         Derived("experiment.evaluation.episodes", *_episodes(values, budget)),
@@ -178,7 +178,7 @@ def _episodes(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     if fitting >= max(MAX_EPISODES, least):
         return max(MAX_EPISODES, least), "all evaluations together cost less than learning"
     if fitting < least:
-        why = "one for each task" if least == num_tasks else "the fewest that tell something"
+        why = "one for each task" if least == num_tasks else "the smallest useful number"
         return least, f"of up to {budget.horizon} steps; {why}"
     return fitting, f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
 
@@ -349,7 +349,9 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
         Derived("algo.gamma", gamma, few if _fits(budget) else "few environment steps, and episodes may be long"),
-        Derived("algo.boltzmann", BOLTZMANN, "tries what values favour and the policy does not; discrete actions"),
+        Derived(
+            "algo.boltzmann", BOLTZMANN, "tries actions that the critics prefer and the policy avoids; discrete actions"
+        ),
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
         Derived(
             "algo.extra_gammas",

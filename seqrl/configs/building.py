@@ -95,7 +95,7 @@ def _why_not(cls: type[Section], key: str, path: str) -> str:
     if key in cls.refused:
         return cls.refused[key]
     if any(rule == path or rule.startswith(f"{path}.") for rule in RULES):
-        return "unknown key, of robomimic: seqrl convert-config tells what replaces it"
+        return "unknown key (robomimic's); seqrl convert-config shows what replaces it"
     return f"unknown key{did_you_mean(key, cls.model_fields)}"
 
 

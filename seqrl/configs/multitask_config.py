@@ -33,8 +33,9 @@ class ReturnBinsSection(Section):
     def _label_fits_space(self) -> ReturnBinsSection:
         if self.use_symlog and self.value_space == "return" and self.label == "hl_gauss":
             raise ValueError(
-                "label 'hl_gauss' is even in symlog space, so its mean after symexp is too large, and bootstrapping "
-                "would make values grow without end: take label 'two_hot', value_space 'symlog', or use_symlog false"
+                "label 'hl_gauss' is symmetric in symlog space, so its mean after symexp is too large, and "
+                "bootstrapping would make values grow without bound: use label 'two_hot', value_space 'symlog', or "
+                "use_symlog false"
             )
         if self.low >= self.high:
             raise ValueError(f"low {self.low} must be below high {self.high}")

@@ -90,5 +90,5 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
 
 def _index(items: list[Any], key: str, text: str) -> int:
     if not (key.isascii() and key.isdecimal()) or int(key) >= len(items):
-        raise ConfigError(f"--set {text}: {key!r} is not an index of a list of {len(items)}")
+        raise ConfigError(f"--set {text}: {key!r} is not a valid index; the list has length {len(items)}")
     return int(key)

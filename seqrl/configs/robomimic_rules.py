@@ -472,7 +472,7 @@ DROPPED = {
     "algo.vae.prior.learn": "priors of algo.latent are always learned; gaussian without is_conditioned is near it",
     "algo.vae.prior.categorical_gumbel_softmax_hard": "samples are relaxed in training and hard in acting",
     "observation.encoder": "give such an entry a modality: docs/observations.md",
-    "meta": "sweeps: loop over --set",
+    "meta": "use seqrl sweep: docs/sweeps.md",
     "algo_name": "",
 }
 """Their key, or the section that it is in -> why it has no place."""

@@ -97,7 +97,7 @@ class Component:
 
     def _checked(self, section: Section | None) -> Section | None:
         if section is not None and type(section) not in self.registry.sections.values():
-            raise ValueError(f"must be a section for: {self.registry.kind}, got {type(section).__name__}")
+            raise ValueError(f"must be the section of a registered {self.registry.kind}, got {type(section).__name__}")
         return section
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class TD3BCSection(ValueSection):
     @model_validator(mode="after")
     def _is_deterministic(self) -> TD3BCSection:
         if self.distribution.choice()[0] not in ("auto", "deterministic"):
-            raise ValueError("distribution: the policy is deterministic; take auto, or deterministic with its options")
+            raise ValueError("distribution: the policy is deterministic; use auto, or deterministic with its options")
         return self
 
 

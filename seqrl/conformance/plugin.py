@@ -143,7 +143,7 @@ def _module(entry: Any) -> str:
 
 def _add(todo: Plan, kind: str, name: str) -> None:
     """Add the checks of one entry."""
-    subject = f"{'memory' if kind == SEQUENCE_ENCODERS.kind else kind} {name!r}"
+    subject = f"{kind} {name!r}"
     before = len(todo.checks)
     registry = _registries().get(kind)
     component = None if registry is None else components.ComponentCase(registry, name)

@@ -36,10 +36,10 @@ class TrainingError(SeqrlError):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """A signal ended a run, after what it had reached was saved.
+    """A signal ended a run; its progress was saved first.
 
     Attributes:
-        exit_code: 128 and the signal's number, as shells have it.
+        exit_code: 128 plus the signal's number, as in shells.
     """
 
     def __init__(self, number: int) -> None:

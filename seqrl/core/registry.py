@@ -31,7 +31,7 @@ class Registry(Generic[T]):
     """A table of named components of one kind.
 
     Args:
-        kind: What the names stand for, as it reads in an error message ("sequence encoder").
+        kind: What the names stand for, as it reads in an error message ("memory").
 
     Attributes:
         sections: Name -> config section class of the component, where it has a typed one.
@@ -133,7 +133,7 @@ def _same_definition(a: Any, b: Any) -> bool:
 
 
 # Registries that both configuration and the layers above it name live here.
-SEQUENCE_ENCODERS: Registry[Any] = Registry("sequence encoder")
+SEQUENCE_ENCODERS: Registry[Any] = Registry("memory")
 TIMESTEP_ENCODERS: Registry[Any] = Registry("timestep encoder")
 DISTRIBUTIONS: Registry[Any] = Registry("distribution")
 ACTORS: Registry[Any] = Registry("actor")

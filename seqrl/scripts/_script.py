@@ -66,7 +66,11 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
     if path is None or path.suffix:
         check_output(path, (".hdf5", ".h5"), overwrite=overwrite)
     elif path.exists() and not (overwrite and (path / "store.json").is_file()):
-        hint = "pass --overwrite to replace it" if (path / "store.json").is_file() else "and is not a store"
+        hint = (
+            "pass --overwrite to replace it"
+            if (path / "store.json").is_file()
+            else "it is not a store, so it is not replaced"
+        )
         raise ConfigError(f"{path} exists; {hint}")
 
 
@@ -104,7 +108,7 @@ def add_reader_options(p: argparse.ArgumentParser) -> None:
     """Add ``--format`` and ``--plugin`` to a command that takes foreign data."""
     p.add_argument("--format", help="reader of data that is not a store (default: the first that can read it)")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
-    says = 'what the arrays of a file are, as JSON: {"obs/obs": NAME, "next_obs/obs": NAME, "actions": NAME, ...}'
+    says = 'names of the file\'s arrays, as JSON: {"obs/obs": NAME, "next_obs/obs": NAME, "actions": NAME, ...}'
     p.add_argument("--columns", type=json_object, help=says)
     size = "shrink images of LeRobot data to this size"
     p.add_argument("--image-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help=size)

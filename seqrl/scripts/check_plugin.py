@@ -1,4 +1,4 @@
-"""Check what a plug-in registers against the contracts of seqrl."""
+"""Check that what a plug-in registers meets seqrl's contracts."""
 
 from __future__ import annotations
 

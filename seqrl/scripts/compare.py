@@ -21,17 +21,17 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "runs", nargs="+", metavar="RUN_OR_FOLDER",
         help="runs, or folders that hold runs: those that differ only in seed and task are one method; "
-        "NAME=GLOB puts what it finds under one name",
+        "NAME=GLOB groups all matching runs under one name",
     )  # fmt: skip
     p.add_argument(
         "--metric", default="eval/return_mean",
-        help="eval/return_mean (default), eval/success_mean, or another metric of which more is better",
+        help="eval/return_mean (default), eval/success_mean, or any metric for which higher is better",
     )  # fmt: skip
     p.add_argument("--x", choices=AXIS_NAMES, help="axis of the curves (default env_steps, if there were any)")
     p.add_argument("--at", type=float, metavar="X", help="use the last evaluation up to this point")
     p.add_argument(
         "--range", action="append", default=[], metavar="[TASK=]LOW,HIGH",
-        help="scores of a task (of all) that count as 0 and as 1; may be repeated",
+        help="scores that count as 0 and 1, for one task or, without TASK, for all; may be repeated",
     )  # fmt: skip
     p.add_argument(
         "--target", type=float,

@@ -1,4 +1,4 @@
-"""Turn a checkpoint of robomimic's BC into one of seqrl, without executing anything in it."""
+"""Convert a robomimic BC checkpoint to a seqrl checkpoint, without executing code from it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config_factory(str(found.values["algo_name"]), found.values, args.source)  # every value is legal
     write_json(args.target, found.values)
     print(
-        f"{args.target}: {len(found.translated)} keys translated, {len(found.unused)} belong to parts that are off",
+        f"{args.target}: {len(found.translated)} keys translated, {len(found.unused)} ignored: their sections are off",
         file=sys.stderr,
     )
     for title, keys in (("partly carried over", found.partly), ("left out", found.dropped)):

@@ -1,4 +1,4 @@
-"""Make observations of the simulator's states in a robomimic file, in an environment that has reset_to."""
+"""Create observations from the simulator's states in a robomimic file, in an environment with reset_to."""
 
 from __future__ import annotations
 
@@ -16,19 +16,26 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl dataset-states-to-obs", description=__doc__)
     add_dataset(p, "robomimic file with states, such as robosuite's demo.hdf5")
-    p.add_argument("--output-name", "--output_name", required=True, help="file to write, beside the dataset")
+    p.add_argument(
+        "--output-name", "--output_name", required=True, help="name of the new file, in the dataset's folder"
+    )
     p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
     p.add_argument("--n", type=int, help="only the first n episodes")
     p.add_argument("--env", help="environment id (default: that of the dataset)")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of the dataset's")
+    p.add_argument(
+        "--env-kwargs",
+        type=json_object,
+        default={},
+        help="JSON object of environment arguments, merged into the dataset's",
+    )
     p.add_argument("--camera-names", "--camera_names", nargs="+", default=[], help="cameras of robosuite to observe")
     p.add_argument("--camera-height", "--camera_height", type=int, default=84, help="(default %(default)s)")
     p.add_argument("--camera-width", "--camera_width", type=int, default=84, help="(default %(default)s)")
     p.add_argument("--depth", action="store_true", help="observe depth too")
-    modes = "a 1 in dones is 0: success, 1: the last step, 2: both (default %(default)s)"
+    modes = "which steps get a 1 in dones; 0: success, 1: the last step, 2: both (default %(default)s)"
     p.add_argument("--done-mode", "--done_mode", type=int, choices=(0, 1, 2), default=0, help=modes)
     chosen = p.add_mutually_exclusive_group()
-    rewards = "take the file's rewards; else 1 at success"
+    rewards = "copy the file's rewards (default: 1 at success, else 0)"
     chosen.add_argument("--copy-rewards", "--copy_rewards", action="store_true", help=rewards)
     shaped = "take the environment's own rewards; robosuite's then guide towards success"
     chosen.add_argument("--shaped", action="store_true", help=shaped)
@@ -66,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DataError(f"{source} holds no demonstrations")
     env_id, kwargs = (args.env, {}) if args.env else environment_of(source)
     if not args.env and (module := names_foreign_module(env_id)):
-        raise EnvError(f"{env_id!r} would import {module!r}, which data must not do; pass --plugin {module}")
+        raise EnvError(f"{env_id!r}, named by the data, would import {module!r}; to allow it, pass --plugin {module}")
     wanted = Wanted(
         env_id,
         {**kwargs, **_cameras(args), **_rewards(args, env_id), **args.env_kwargs},

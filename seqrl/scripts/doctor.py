@@ -1,4 +1,4 @@
-"""Say what is installed, which devices torch sees, and which kernels are used and why."""
+"""Show what is installed, which devices torch sees, and which kernels are used and why."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     algo, observation_space, action_space = load_algo(read_checkpoint(args.agent), "cpu")
     facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=args.sampled)
     if args.sampled and not facts["noise"]:
-        print("note: this policy draws nothing, so its samples are its greedy actions", file=sys.stderr)
+        print("note: this policy is deterministic, so --sampled changes nothing", file=sys.stderr)
     size = args.output.stat().st_size / 1e6
     print(f"wrote {facts['algorithm']} to {args.output}, {size:.2g} MB; load it with", file=sys.stderr)
     print(f'  seqrl.deploy.policy_from_onnx("{args.output}")', file=sys.stderr)

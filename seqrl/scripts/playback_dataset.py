@@ -1,4 +1,4 @@
-"""Play a dataset: its actions in the environment, with what differs from what is stored; or its images."""
+"""Replay a dataset's actions in its environment and report differences, or draw its stored images."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from seqrl.scripts._script import (
 )
 
 UNKNOWN_START = (
-    "note: {num} of these episodes began with another observation than the stored one. A dataset holds actions, not "
-    "the state in which the environment began: episode k was played from reset(seed={seed} + k). Pass the --seed with "
-    "which it was recorded, or draw stored images with --obs KEY."
+    "note: {num} of these episodes started from a different observation than the stored one. A dataset holds actions, "
+    "not the state in which the environment began: episode k was played from reset(seed={seed} + k). Pass the --seed "
+    "with which it was recorded, or draw stored images with --obs KEY."
 )
 
 
@@ -51,7 +51,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--fps", type=float, default=15.0, help="frames shown per second (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="episode k is reset with seed + k (default %(default)s)")
     p.add_argument("--env", help="environment id (default: that of the dataset)")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of the dataset's")
+    p.add_argument(
+        "--env-kwargs",
+        type=json_object,
+        default={},
+        help="JSON object of environment arguments, merged into the dataset's",
+    )
     p.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
     add_reader_options(p)
     p.add_argument("--json", action="store_true", help="print the comparison as JSON")
@@ -93,7 +98,7 @@ def _check(args: argparse.Namespace) -> None:
         given = "--states" if args.states else "--use-obs" if args.use_obs else "--obs"
         raise ConfigError(f"{given} needs --output FILE, the video to write")
     if (args.actions or args.states) and args.use_obs:
-        raise ConfigError("--use-obs draws stored images, --actions and --states play: give one of them")
+        raise ConfigError("--use-obs draws stored images, --actions and --states play episodes; choose one")
     check_seed(args.seed)
     check_output(args.output, (".gif", ".mp4"), overwrite=args.overwrite)
 

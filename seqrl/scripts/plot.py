@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl plot", description=__doc__)
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs, or folders that hold runs")
     p.add_argument(
-        "--keys", metavar="A,B", help="metrics, a panel each; may hold * (default: success, return and losses)"
+        "--keys", metavar="A,B", help="metrics, one panel each; * is a wildcard (default: success, return and losses)"
     )
     p.add_argument("--x", choices=AXIS_NAMES, help="horizontal axis (default env_steps, if there were any)")
     p.add_argument(

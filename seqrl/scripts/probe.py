@@ -1,4 +1,4 @@
-"""Find out what a trained policy remembers (other tasks, a cleared memory, other windows), or what it expects."""
+"""Test what a trained policy remembers (other tasks, a cleared memory, other windows), or draw its critics' values."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
     p.add_argument("--window", metavar="N,...", help="let the memory look back over N inputs (one test for each)")
-    p.add_argument(
-        "--values", metavar="FILE", help="draw what the critics expect along this dataset's episodes, instead"
-    )
+    p.add_argument("--values", metavar="FILE", help="instead, draw the critics' values along episodes of this dataset")
     p.add_argument("--at", metavar="N,...", default="0,1", help="with --values: which episodes (default %(default)s)")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of training's")
+    p.add_argument(
+        "--env-kwargs",
+        type=json_object,
+        default={},
+        help="JSON object of environment arguments, merged into training's",
+    )
     p.add_argument("--episodes", type=int, default=200, help="episodes per test (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")

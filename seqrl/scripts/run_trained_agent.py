@@ -25,7 +25,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--horizon", type=int, help="cut episodes after this many steps")
     p.add_argument("--env", help="environment id (default: that of training)")
-    p.add_argument("--env-kwargs", type=json_object, default={}, help="JSON object: arguments on top of training's")
+    p.add_argument(
+        "--env-kwargs",
+        type=json_object,
+        default={},
+        help="JSON object of environment arguments, merged into training's",
+    )
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")

@@ -21,12 +21,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders (their last checkpoint), or checkpoints")
     p.add_argument("--dataset", required=True, help="whole episodes with rewards, of any policy: a file or a store")
     add_reader_options(p)
-    p.add_argument("--every", action="store_true", help="judge every checkpoint of the runs, not only the last")
+    p.add_argument("--every", action="store_true", help="evaluate every checkpoint of the runs, not only the last")
     p.add_argument(
         "--steps", type=int, help="gradient steps of each fit (default: set by --gamma and the longest episode)"
     )
     p.add_argument("--gamma", type=float, default=0.99, help="discount of the value (default %(default)s)")
-    p.add_argument("--sample", action="store_true", help="judge sampled actions instead of greedy ones")
+    p.add_argument("--sample", action="store_true", help="evaluate sampled actions instead of greedy ones")
     p.add_argument("--seed", type=int, default=0, help="seed of the fits (default %(default)s)")
     p.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return p

@@ -49,21 +49,21 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl train", description=__doc__)
     run_file = p.add_argument(
         "--config", nargs="+", action="extend", metavar="FILE",
-        help="run file (JSON), or the name of a packaged template such as bc.json; further ones change its keys",
+        help="run file (JSON), or the name of a packaged template such as bc.json; later files override earlier ones",
     )  # fmt: skip
     algorithms, memories = sorted(get_all_registered_configs()), SEQUENCE_ENCODERS.names()
     algo = p.add_argument(
         "--algo",
-        help=f"algorithm, to begin from its pure defaults instead of a run file: {', '.join(algorithms)}",
+        help=f"algorithm; starts from its defaults instead of a run file: {', '.join(algorithms)}",
     )
     p.add_argument("--env", help="gymnasium id (env.id); seqrl list envs shows suites")
     memory = p.add_argument("--memory", help=f"memory (algo.sequence_encoder.type): {', '.join(memories)}")
     p.add_argument(
         "--env-steps", type=count, metavar="N",
-        help="derive all settings that depend on a budget of environment steps (of each process), such as 50k",
+        help="budget of environment steps per process, such as 50k; derives the settings that depend on it",
     )  # fmt: skip
     p.add_argument(
-        "--gradient-steps", type=count, metavar="N", help="the same for fixed data, from a budget of gradient steps"
+        "--gradient-steps", type=count, metavar="N", help="the same for fixed data: budget of gradient steps"
     )
     p.add_argument("--seed", type=int, metavar="N", help="seed of the run (train.seed)")
     p.add_argument("--name", help="name of the run's folder (experiment.name)")
@@ -74,12 +74,12 @@ def parser() -> argparse.ArgumentParser:
         "--role",
         choices=("both", "learn", "collect"),
         default="both",
-        help="collect and learn in turn, or one of the two: a learner and any collectors share a folder",
+        help="both: collect and learn in turn; learn, collect: one of the two, in processes that share a folder",
     )
     p.add_argument(
         "--collectors",
         choices=("local", "ray"),
-        help="collect in this process, or in Ray actors while it learns (collect.collectors)",
+        help="collect in this process, or in Ray actors while this process learns (collect.collectors)",
     )
     p.add_argument("--resume", action="store_true", help="resume the run in the folder")
     p.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
@@ -203,7 +203,8 @@ def _data(args: argparse.Namespace) -> list[str]:
     if args.dataset is None:
         if told:
             name = next(iter(told))
-            raise ConfigError(f"--{name.replace('_', '-')} is that of --dataset; without it, set train.data.0.{name}")
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} describes --dataset; without --dataset, set train.data.0.{name}")
         return []
     entry = parse_value(args.dataset)
     entry = {**(entry if isinstance(entry, dict) else {"path": args.dataset}), **told}
@@ -224,7 +225,7 @@ def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         is_template = not Path(file).is_file()
         if args.dataset and is_template and "env" in read and "id" not in read["env"]:  # it is that of the data
             del read["env"]
-            dropped.append(f"the section env of {file} is left out, as --dataset replaces the data that it is for")
+            dropped.append(f"--dataset replaces the data of {file}, so its section env is ignored")
         values, more = layered(values, read)
         dropped += more
     return values, dropped
@@ -263,7 +264,7 @@ def resolve_config(
     source = " ".join(args.config or ()) or (f"--algo {args.algo}" if args.algo else "the config")
     source += " with --set" if args.set else ""
     if "algo_name" not in values:
-        raise ConfigError(f"{source}: algo_name is required, to know which algorithm's config this is")
+        raise ConfigError(f"{source}: algo_name is required")
     values, derived = _planned(values, args)
     for line in [*dropped, *(derived if args.print_config else _in_short(derived))]:
         says(line)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqrl.scripts._script import script
+from seqrl.scripts._script import add_dataset, parsed, script
 
 if TYPE_CHECKING:
     from seqrl.data.validation import Finding, Report
@@ -20,7 +20,7 @@ _SHOWN = 5
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl validate-dataset", description=__doc__)
-    p.add_argument("dataset", type=Path, help="robomimic HDF5 file, or seqrl store")
+    add_dataset(p, "robomimic HDF5 file, or seqrl store")
     p.add_argument("--json", action="store_true", help="print JSON")
     return p
 
@@ -28,10 +28,10 @@ def parser() -> argparse.ArgumentParser:
 @script
 def main(argv: Sequence[str] | None = None) -> int:
     """Look, print, and return the exit code."""
-    args = parser().parse_args(argv)
+    args = parsed(parser(), argv)
     from seqrl.data.validation import validate
 
-    report = validate(args.dataset)
+    report = validate(Path(args.dataset))
     print(json.dumps(report.to_json(), indent=2) if args.json else "\n".join(_lines(report)))
     return 0 if report.is_fine else 1
 

@@ -114,7 +114,7 @@ def test_a_format_may_be_named_in_the_run_file_and_on_the_command_line(capsys):
         in capsys.readouterr().err
     )
     assert train.main([*RUN, "--format", "flat"]) == 2
-    assert "--format is that of --dataset" in capsys.readouterr().err
+    assert "--format describes --dataset" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

@@ -67,11 +67,11 @@ def test_a_run_leaves_what_it_promises(trained):
         (["train.batch_size=many"], ["train.batch_size", "got 'many'"]),
         (["train.batch_size=0"], ["train.batch_size", "must be > 0, got 0"]),
         (["algo.optimizer.learning_rate=-1", "trian.seed=1"], ["2 problems", "must be > 0", "did you mean 'train'?"]),
-        (["algo.sequence_encoder.type=gruu"], ["unknown sequence encoder 'gruu'", "did you mean 'gru'?"]),
+        (["algo.sequence_encoder.type=gruu"], ["unknown memory 'gruu'", "did you mean 'gru'?"]),
         (["algo.sequence_encoder.num_heads=7"], ["num_heads 7 does not divide d_model 16"]),
         (["algo_name=bcc"], ["unknown algorithm 'bcc'", "did you mean 'bc'?"]),
         (["train.seed"], ["must have the form key.subkey=value"]),
-        (["train.data.5.episodes=3"], ["'5' is not an index of a list of 1"]),
+        (["train.data.5.episodes=3"], ["'5' is not a valid index; the list has length 1"]),
         (["algo.distribution.type=tanh_gaussian"], ["cannot represent Discrete(4)", "categorical"]),
         (["env.id=seqrl/TMazePasive-v0"], ["did you mean 'seqrl/TMazePassive-v0'?"]),
         (["observation.keys=[\"ob\"]"], ["observation.keys: ob not in the data, which has obs"]),
@@ -266,7 +266,7 @@ def test_data_of_another_task_takes_a_template_without_its_environment(folder, c
     tiny = [*TINY[:1], *TINY[3:5], "--set", "experiment.report.enabled=false"]  # the data is not scripted
     code, _, err = run(train.main, ["--config", "bc.json", "--dataset", "recall.hdf5", *tiny, "--name", "a"], capsys)
     assert code == 0, err
-    assert "note: the section env of bc.json is left out, as --dataset replaces the data that it is for" in err
+    assert "note: --dataset replaces the data of bc.json, so its section env is ignored" in err
     config = json.loads((folder / "runs" / "a" / "config.json").read_text())
     assert config["env"]["kwargs"] == config["env"]["eval_kwargs"] == {}
 

@@ -110,7 +110,7 @@ def test_observations_reach_the_actor_past_the_memory(name):
 def test_labels_that_would_make_values_run_away_are_refused():
     """An even label in symlog space has a mean after symexp that is 1 % too large: more than a discount takes off."""
     pair = {"label": "hl_gauss", "value_space": "return"}
-    with pytest.raises(ConfigError, match=r"algo.returns\s+.*would make values grow without end.*use_symlog false"):
+    with pytest.raises(ConfigError, match=r"algo.returns\s+.*would make values grow without bound.*use_symlog false"):
         config_factory("multitask", {"algo": {"returns": pair}})
     config_factory("multitask", {"algo": {"returns": {**pair, "use_symlog": False}}})
     with pytest.raises(ConfigError, match=r"low 3.0 must be below high 1.0"):

@@ -126,7 +126,7 @@ def test_unknown_key_names_the_nearest():
     assert problems({"train": {"batchsize": 3}}) == {"train.batchsize": "unknown key; did you mean 'batch_size'?"}
     for theirs in ({"train": {"hdf5_filter_key": "x"}}, {"observation": {"modalities": {"obs": {}}}}):
         (told,) = problems(theirs).values()
-        assert told == "unknown key, of robomimic: seqrl convert-config tells what replaces it"
+        assert told == "unknown key (robomimic's); seqrl convert-config shows what replaces it"
     assert problems({"trian": {}}) == {"trian": "unknown key; did you mean 'train'?"}
 
 

@@ -180,7 +180,7 @@ def test_good_assignment_is_kept():
     section = encoder_of(FUSED)
     section.modalities = {"a": ScanSection()}
     assert section.modalities == {"a": ScanSection()}
-    with pytest.raises(ValueError, match="must be a section for: modality"):
+    with pytest.raises(ValueError, match="must be the section of a registered modality"):
         section.modalities = {"a": ShiftSection()}
 
 

@@ -77,7 +77,7 @@ def test_list_items_are_reached_by_index():
 @pytest.mark.parametrize("index", ["2", "-1", "first", "", "²"])
 @pytest.mark.parametrize("rest", ["", ".path"])
 def test_an_index_outside_the_list_is_refused(index, rest):
-    with pytest.raises(ConfigError, match=r"--set train\.data\..*not an index of a list of 2"):
+    with pytest.raises(ConfigError, match=r"--set train\.data\..*not a valid index; the list has length 2"):
         changed(f"train.data.{index}{rest}=z")
 
 

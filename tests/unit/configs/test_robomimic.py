@@ -211,7 +211,9 @@ def test_training_with_their_file_says_so_in_one_line(tmp_path, monkeypatch, cap
     Path("their.json").write_text(json.dumps(GIVEN))
     assert train.main(["--config", "their.json"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("their.json: a robomimic run file; translate it: seqrl convert-config their.json mine.json")
+    assert line.endswith(
+        "their.json: this is a robomimic run file; convert it with: seqrl convert-config their.json mine.json"
+    )
 
 
 def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
@@ -221,7 +223,7 @@ def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
     Path("their.json").write_text(json.dumps(given))
     assert convert_config.main(["their.json", "mine.json"]) == 0
     told = capsys.readouterr().err
-    assert re.search(r"mine\.json: \d\d keys translated, \d\d belong to parts that are off", told)
+    assert re.search(r"mine\.json: \d\d keys translated, \d\d ignored: their sections are off", told)
     assert "left out" in told
     assert convert_config.main(["their.json", "mine.json"]) == 2
     assert "--overwrite" in capsys.readouterr().err

@@ -247,7 +247,7 @@ def test_other_formats_take_no_image_size(tmp_path):
 
 
 def test_reader_options_need_a_dataset():
-    with pytest.raises(ConfigError, match="--image-size is that of --dataset"):
+    with pytest.raises(ConfigError, match="--image-size describes --dataset"):
         train._data(train.parser().parse_args(["--algo", "bc", "--image-size", "8", "8"]))
 
 
