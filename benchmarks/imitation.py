@@ -54,7 +54,7 @@ POLICIES: dict[str, tuple[str, Settings]] = {
     "bc, gmm, chunks": ("bc", {"distribution": {"type": "gmm"}, **CHUNKS}),
     "bc_vae": ("bc_vae", CHUNKS),
     "act": ("act", {**CHUNKS, "d_model": 64, "num_encoder_layers": 2, "kl_weight": 0.02}),
-    "diffusion_policy": ("diffusion_policy", {**DENOISING, "inference_steps": 20}),
+    "diffusion_policy": ("diffusion_policy", {**DENOISING, "inference_steps": 0}),
     "flow_matching": ("flow_matching", DENOISING),
     "decision_transformer": ("decision_transformer", {}),
     "hbc": ("hbc", PLANNER),
@@ -120,6 +120,7 @@ class Task:
         chunks: Settings of the policies that plan chunks.
         extra: Settings of all policies.
         denoiser: Width of denoisers.
+        inference_steps: Of diffusion.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Task:
     chunks: Settings = field(default_factory=dict)
     extra: Settings = field(default_factory=dict)
     denoiser: int = 256
+    inference_steps: int = 20
 
 
 PUSHT: Settings = {
@@ -213,6 +215,7 @@ TASKS: dict[str, Task] = {
         chunks={"chunk_steps": 16, "execute_steps": 2},
         extra=PUSHT,
         denoiser=512,
+        inference_steps=100,
     ),
 }
 Run = tuple[str, str, str, int]
@@ -242,6 +245,8 @@ def started(name: str, policy: str, memory: str, seed: int, folder: str) -> seqr
         section = {**section, **task.chunks}
     if "denoiser" in section:
         section = {**section, "denoiser": {"type": "mlp", "d_hidden": task.denoiser}}
+    if "inference_steps" in section:
+        section = {**section, "inference_steps": task.inference_steps}
     values, _ = layered(
         {
             "experiment": {
