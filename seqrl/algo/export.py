@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -291,10 +292,14 @@ def onnx_model(module: nn.Module, example: Mapping[str, Tensor], outputs: Sequen
 
 
 def _refusal(module: Any, error: Exception) -> ConfigError:
-    reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(root)).strip().splitlines()
+    reason = ": ".join([type(root).__name__, *said[:1]])
     return ConfigError(
-        f"algorithm {module.algo_name!r} cannot be exported: it draws while it acts, or its control flow depends on "
-        f"tensor values ({reason})"
+        f"algorithm {module.algo_name!r} cannot be exported ({reason}); a policy that draws while it acts, or whose "
+        "control flow depends on tensor values, cannot be"
     )
 
 

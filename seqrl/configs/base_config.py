@@ -141,10 +141,8 @@ def read_config_values(path: str) -> dict[str, Any]:
     elif path in template_names():
         text = resources.files("seqrl.configs").joinpath("templates").joinpath(path).read_text(encoding="utf-8")
     else:
-        legal = template_names()
-        raise ConfigError(
-            f"{path}: no such file{did_you_mean(path, legal) or ';'} packaged templates: {', '.join(legal)}"
-        )
+        legal, what = template_names(), "is a folder" if file.is_dir() else "no such file"
+        raise ConfigError(f"{path}: {what}{did_you_mean(path, legal) or ';'} packaged templates: {', '.join(legal)}")
     try:
         values = parse_json(text)
     except ValueError as error:

@@ -173,11 +173,14 @@ _PHRASES = {
     "too_short": "must have at least {min_length} entries",
     "string_too_short": "must have at least {min_length} characters",
     "finite_number": "must be a finite number",
+    "string_pattern_mismatch": "must be a name of letters, digits and _ . + = -, and not of dots alone",
+    "too_long": "must have at most {max_length} entries",
 }
 
 
 def _readable(entry: Any, path: str) -> tuple[str, str]:
-    dotted = ".".join([path] * bool(path) + [str(part) for part in entry["loc"]])
+    places = [part for part in map(str, entry["loc"]) if not part.startswith(("constrained-", "list["))]
+    dotted = ".".join([path] * bool(path) + places)
     kind = entry["type"]
     if kind in _PHRASES:
         text = _PHRASES[kind].format(**entry.get("ctx", {}))

@@ -14,6 +14,9 @@ from pydantic_core import CoreSchema, core_schema
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import Choice, Registry
 
+FOLDER_NAME = r"^\.*[\w+=-][\w.+=-]*$"
+"""Names that a folder may have: letters, digits and _ . + = -, and not dots alone."""
+
 
 class Section(BaseModel):
     """Base of all sections: unknown keys and ill-typed assignments are errors.

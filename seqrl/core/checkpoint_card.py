@@ -71,10 +71,10 @@ def find_checkpoint(path: str | Path) -> Path:
             return _follow(candidate)
     if path.is_dir():
         raise CheckpointError(f"{path} is not a checkpoint: it has no {CARD}, and no folder 'checkpoints'")
-    near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-    raise CheckpointError(
-        f"checkpoint {str(path)!r} does not exist; {path.parent} holds: {', '.join(near) or 'nothing'}"
-    )
+    own = path.parent / "checkpoints"
+    folder = own if own.is_dir() else path.parent
+    near = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    raise CheckpointError(f"checkpoint {str(path)!r} does not exist; {folder} holds: {', '.join(near) or 'nothing'}")
 
 
 def pointed_at(pointer: Path) -> Path:

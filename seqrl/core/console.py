@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -65,7 +64,7 @@ class Console(logging.Handler):
     """Writes above a progress bar, if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a message; nothing where the terminal was closed."""
+        """Print a message; nothing where the terminal, pipe or file can take none."""
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         text, tqdm = mark + self.format(record), sys.modules.get("tqdm")
         stream: TextIO = sys.stdout if in_notebook() else sys.stderr
@@ -76,9 +75,8 @@ class Console(logging.Handler):
                 tqdm.tqdm.write(text, file=stream)
             else:
                 print(text, file=stream)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
+        except OSError:
+            pass  # it is closed, full or gone, and a run goes on: its log.txt has the message
 
 
 def wrapped(text: str, columns: int) -> str:

@@ -132,6 +132,10 @@ def remove_temporaries(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
+_HELD = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
+"""What systems say of a lock that another holder has."""
+
+
 class FileLock:
     """Held by one process; the system releases it when the process ends, however it ends.
 
@@ -140,6 +144,7 @@ class FileLock:
 
     Raises:
         BlockingIOError: If another holder has it.
+        ConfigError: If the file system has no locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,7 +153,9 @@ class FileLock:
             _lock(self._file.fileno(), is_locked=True)
         except OSError as error:
             self._file.close()
-            raise BlockingIOError(f"{path} is locked") from error
+            if error.errno in _HELD:
+                raise BlockingIOError(f"{path} is locked") from error
+            raise ConfigError(f"{path}: files cannot be locked there ({error.strerror}); use another folder") from error
 
     def release(self) -> None:
         """Let others have it; safe to call twice."""
@@ -166,8 +173,8 @@ def is_locked(path: Path) -> bool:
     with file:
         try:
             _lock(file.fileno(), is_locked=True)
-        except OSError:
-            return True
+        except OSError as error:
+            return error.errno in _HELD
         _lock(file.fileno(), is_locked=False)
     return False
 

@@ -7,13 +7,26 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from seqrl.core.errors import ConfigError
 
 ENTRY_POINT_GROUP = "seqrl.plugins"
+
+
+def listed_plugins(values: Mapping[str, Any], place: str = "") -> list[str]:
+    """Return the plug-ins that a run file lists.
+
+    Raises:
+        ConfigError: If they are no list; ``place`` comes before its message.
+    """
+    listed = values.get("plugins") or []
+    if not isinstance(listed, list):
+        raise ConfigError(f"{place}plugins: must be a list of files or modules, got {listed!r}")
+    return list(map(str, listed))
 
 
 def load_plugins(names: Iterable[str]) -> None:

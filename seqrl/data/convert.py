@@ -130,7 +130,7 @@ def _check_target(source: Path, target: Path, *, is_file: bool, overwrite: bool)
         raise DataError(f"{target} is, or contains, the data to convert; give another target")
     if not target.exists():
         return
+    if is_file != target.is_file() or (not is_file and not is_store(target)):
+        raise DataError(f"{target} exists and is not a {'file' if is_file else 'store'}, so it is not replaced")
     if not overwrite:
         raise DataError(f"{target} exists; pass --overwrite to replace it")
-    if is_file != target.is_file() or (not is_file and not is_store(target)):
-        raise DataError(f"{target} is not a {'file' if is_file else 'store'}, so it is not replaced")

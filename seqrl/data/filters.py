@@ -73,6 +73,8 @@ def read_filters(path: Path) -> tuple[list[str], Filters]:
     if is_store(path):
         store = Store(path)
         return store.names, store.info.filters
+    if not path.exists():
+        raise DataError(f"{path} does not exist")
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(SUFFIXES)})")
     with naming(path), foreign_file(path) as file:

@@ -90,7 +90,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             except Exception as error:
                 if not self._is_restarting:
                     raise
-                faults.append(f"{_text(error)} in reset")
+                faults.append(f"in reset, {told(error)}")
                 if len(faults) == _RESET_TRIES:
                     raise EnvError(
                         f"the environment failed in reset {_RESET_TRIES} times in a row: {faults[-1]}"
@@ -98,7 +98,7 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
                 self._restart()
             finally:
                 self.busy_since = None
-        self._last_obs, self._is_fresh = obs, False
+        self._last_obs, self._is_fresh = copy.deepcopy(obs), False
         return obs, {**info, RESET_FAULT_KEY: "\n".join(faults)} if faults else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -112,13 +112,11 @@ class RestartingEnv(gym.Wrapper[Any, Any, Any, Any]):
             if not self._is_restarting:
                 raise
             self._restart()
-            return self._last_obs, 0.0, False, True, {FAULT_KEY: _text(error)}
+            return self._last_obs, 0.0, False, True, {FAULT_KEY: told(error)}
         finally:
             self.busy_since = None
-        if terminated or truncated:
-            obs = copy.deepcopy(obs)
-        self._last_obs = obs
-        return obs, reward, terminated, truncated, info
+        self._last_obs = copy.deepcopy(obs)  # an environment may write the next one into the same array
+        return self._last_obs if terminated or truncated else obs, reward, terminated, truncated, info
 
     def _restart(self) -> None:
         with contextlib.suppress(Exception):

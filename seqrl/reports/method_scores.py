@@ -238,8 +238,9 @@ def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Sco
             out.setdefault(method.name, []).extend(s for s in found if s is not None)
     if not any(out.values()):
         have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
+        near = "" if options.metric in have else did_you_mean(options.metric, have)
         raise DataError(
-            f"no run has {options.metric!r}{_up_to(options)}{did_you_mean(options.metric, have)}; evaluations have "
+            f"no run has {options.metric!r}{_up_to(options)}{near}; evaluations have "
             f"{', '.join(have[:12]) or 'nothing'}"
         )
     return {name: found for name, found in out.items() if found}

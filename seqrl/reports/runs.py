@@ -89,6 +89,8 @@ def read_run(path: Path) -> Run:
         raise DataError(f"{file}: not readable ({error})") from error
     if not isinstance(config, dict) or not isinstance(config.get("algo_name"), str):
         raise DataError(f"{file}: is not the config of a run")
+    if wrong := [key for key in ("env", "train", "algo") if not isinstance(config.get(key, {}), dict)]:
+        raise DataError(f"{file}: {wrong[0]} must be an object, got {config[wrong[0]]!r}")
     env_id, env_kwargs = _environment(path, config)
     return Run(path, config, read_metrics(path / "metrics.jsonl"), env_id, env_kwargs)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import functools
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -74,6 +76,13 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
         raise ConfigError(f"{path} exists; {hint}")
 
 
+def finite(text: str) -> float:
+    """Return a number, as the type of an option."""
+    if not math.isfinite(number := float(text)):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text}")
+    return number
+
+
 def suggest(action: argparse.Action, names: Sequence[str]) -> None:
     """Let a shell that completes (argcomplete) offer these values of an option, beside files."""
     action.completer = lambda prefix, **_: [n for n in names if n.startswith(prefix)]  # type: ignore[attr-defined]
@@ -126,6 +135,10 @@ def reader_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 Main = Callable[[Sequence[str] | None], int]
+_OF_THE_DISK = (
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS,
+)  # fmt: skip
+"""Errors of the system that no traceback explains any better."""
 
 
 def script(main: Main) -> Callable[..., int]:
@@ -147,17 +160,19 @@ def script(main: Main) -> Callable[..., int]:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except (PermissionError, NotADirectoryError, FileExistsError, IsADirectoryError) as error:
-            print(f"error: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2
         except RunInterrupted as error:
             return error.exit_code
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
-        except BrokenPipeError:
-            return 0
+        except BrokenPipeError:  # as of "| head": what Python flushes at its end goes nowhere
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141  # as shells have it
         except OSError as error:
-            if error.filename is None or error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            if error.errno not in _OF_THE_DISK or error.filename is None:
                 raise
             print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
             return 2

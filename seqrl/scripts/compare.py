@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_seed, script
+from seqrl.scripts._script import check_seed, finite, script
 
 AXIS_NAMES = ("env_steps", "gradient_steps", "epoch", "wall_s")
 
@@ -28,13 +28,13 @@ def parser() -> argparse.ArgumentParser:
         help="eval/return_mean (default), eval/success_mean, or any metric for which higher is better",
     )  # fmt: skip
     p.add_argument("--x", choices=AXIS_NAMES, help="axis of the curves (default env_steps, if there were any)")
-    p.add_argument("--at", type=float, metavar="X", help="use the last evaluation up to this point")
+    p.add_argument("--at", type=finite, metavar="X", help="use the last evaluation up to this point")
     p.add_argument(
         "--range", action="append", default=[], metavar="[TASK=]LOW,HIGH",
         help="scores that count as 0 and 1, for one task or, without TASK, for all; may be repeated",
     )  # fmt: skip
     p.add_argument(
-        "--target", type=float,
+        "--target", type=finite,
         help="target of the optimality gap (default 1 for successes and scaled scores; without one there is no gap)",
     )  # fmt: skip
     p.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default %(default)s)")

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     load_plugins(args.plugin)
     if not source.is_file():
-        raise DataError(f"{source} does not exist")
+        raise DataError(f"{source} {'is a folder, not a robomimic file' if source.is_dir() else 'does not exist'}")
     demos = demos_of(source, args.filter_key)[: args.n]
     if not demos:
         raise DataError(f"{source} holds no demonstrations")

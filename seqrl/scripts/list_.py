@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.scripts._script import script
 
+logger = logging.getLogger(__name__)
 Rows = list[tuple[str, ...]]
 SCORES = ("eval/success_mean", "eval/return_mean")
 
@@ -98,11 +101,15 @@ def runs(path: str) -> Rows:
     rows: Rows = [("run", "algorithm", "environment", "last", "best", "steps", "age", "size")]
     found = {run: (run / "metrics.jsonl").stat().st_mtime for run in find_runs(path)}
     for folder, changed in sorted(found.items(), key=lambda item: -item[1]):
-        run = read_run(folder)
+        try:
+            run = read_run(folder)
+        except DataError as error:
+            logger.warning("%s", error)
+            continue
         key = next((k for k in SCORES if any(k in row for row in run.rows)), None)
         scores = [row[key] for row in run.rows if key and row.get(key) is not None]
         last, best = (f"{scores[-1]:.3g}", f"{max(scores):.3g}") if scores else ("", "")
-        steps = max((int(row.get("step", 0)) for row in run.rows), default=0)
+        steps = max((int(s) for row in run.rows if math.isfinite(s := row.get("step") or 0)), default=0)
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         name = str(folder.relative_to(path)) if folder != Path(path) else folder.name
         algorithm = str(run.config["algo_name"])

@@ -85,8 +85,9 @@ def _draw_values(args: argparse.Namespace) -> int:
     from seqrl.rollout.values_along import draw_values, values_along
 
     load_plugins(args.plugin)
-    numbers = [int(n) for n in args.at.split(",")] if args.at.replace(",", "").isdigit() else []
-    if not numbers:
+    parts = args.at.split(",")
+    numbers = [int(n) for n in parts if n.isascii() and n.isdecimal()]
+    if len(numbers) < len(parts):
         raise ConfigError(f"--at {args.at}: must be numbers of episodes, from 0 on, separated by commas")
     checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)
     algo, _, action_space = load_algo(checkpoint, args.device)

@@ -85,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(args: argparse.Namespace) -> None:
     if min(args.n_rollouts, args.num_envs, args.video_episodes, args.video_every) < 1:
         raise ConfigError("--n-rollouts, --num-envs, --video-episodes and --video-every must be at least 1")
+    if args.horizon is not None and args.horizon < 1:
+        raise ConfigError(f"--horizon must be at least 1, got {args.horizon}")
     if not 0 < args.fps <= 50:
         raise ConfigError(f"--fps must lie in (0, 50], got {args.fps:g}")
     check_seed(args.seed)

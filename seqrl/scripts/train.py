@@ -23,7 +23,7 @@ from seqrl.configs.building import build_section
 from seqrl.configs.overrides import parse_value
 from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
-from seqrl.core.plugins import load_plugins
+from seqrl.core.plugins import listed_plugins, load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.scripts._script import add_reader_options, reader_options, script, suggest
 
@@ -245,10 +245,7 @@ def resolve_config(
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
     values, gone = _values(args) if values is None else (values, [])
-    listed = values.get("plugins", [])
-    if not isinstance(listed, list):
-        raise ConfigError(f"plugins: must be a list of files or modules, got {listed!r}")
-    plugins = [*map(str, listed), *args.plugin]
+    plugins = [*listed_plugins(values), *args.plugin]
     load_plugins(plugins)
     if plugins:
         values["plugins"] = plugins

@@ -13,7 +13,7 @@ from typing import Any
 from seqrl.configs import BaseConfig, apply_overrides, config_factory
 from seqrl.core.errors import ConfigError, SeqrlError
 from seqrl.core.files import expanded
-from seqrl.core.plugins import load_plugins
+from seqrl.core.plugins import listed_plugins, load_plugins
 from seqrl.core.seeding import generator
 from seqrl.sweeps.naming import key_labels, setting_name
 from seqrl.sweeps.sweep_file import SweepSection
@@ -80,7 +80,7 @@ class Plan:
         self.labels = key_labels(section.keys, section.names)
         self._base = copy.deepcopy(dict(base))
         self._dropped: set[str] = set()
-        load_plugins(map(str, self._base.get("plugins") or ()))
+        load_plugins(listed_plugins(self._base, f"{source}: base: "))
         if not isinstance(self._base.get("algo_name"), str):
             raise ConfigError(f"{source}: base: algo_name is required, to know which algorithm's run file this is")
         self._config_of(section.set, section.seed_list[0], "base")

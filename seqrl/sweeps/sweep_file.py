@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from seqrl.configs import Section, read_config_values
 from seqrl.configs.building import build_section
+from seqrl.configs.section import FOLDER_NAME
 
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 IntegerRange = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -95,7 +96,7 @@ class SweepSection(Section):
     """A base run, and what changes from run to run."""
 
     name: str | None = Field(
-        None, pattern=r"^[\w.+=-]+$", description="Name of the sweep's folder; null takes the name of the file."
+        None, pattern=FOLDER_NAME, description="Name of the sweep's folder; null takes the name of the file."
     )
     output_dir: str = Field("sweeps", description="Folder that holds the sweep's folder.")
     base: str | dict[str, Any] = Field(description="Run file (beside the sweep file, or a template), or what it holds.")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import CheckpointError, TrainingError
+from seqrl.core.errors import CheckpointError, ConfigError, TrainingError
 from seqrl.reports.console import format_count
 from seqrl.training import setup
 from seqrl.training.collector import Collector, CollectStats
@@ -39,7 +39,8 @@ def collect_epoch(config: BaseConfig, parts: Parts, ending: Ending, epoch: int) 
         RunInterrupted: If a signal comes, and no other process has to know.
     """
     collector, begin = parts.collector, time.perf_counter()
-    assert collector is not None
+    if collector is None:
+        raise ConfigError("this run collects nothing: set collect.steps_per_epoch above 0")
     if parts.role == "collect":
         return collector.collect(epoch, lambda *_: ending.check())
     check, total = ending.checking(parts.processes), config.collect.steps_per_epoch * collector.env.num_envs

@@ -39,6 +39,7 @@ CHANGEABLE_ON_RESUME = (
     "train.allow_nonfinite",
 )
 _LOCK = "lock"
+_RUNNING = "another process is running {path}; stop it first, or choose another name (--name)"
 _CHECKPOINT = re.compile(r"epoch_(\d+)(_step_\d+|_unevaluated)?")
 MUST_FIT = (
     "algo_name",
@@ -92,7 +93,7 @@ class RunFolder:
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         self._set_paths(path)
         if is_running(path):
-            raise ConfigError(f"another process is running {path}; stop it first, or choose another name (--name)")
+            raise ConfigError(_RUNNING.format(path=path))
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} should be the folder of the run, but is a file; choose another name")
         if resume:
@@ -107,7 +108,10 @@ class RunFolder:
             raise ConfigError(
                 f"experiment.output_dir: {self.checkpoints} cannot be made ({error.strerror}); choose another folder"
             ) from error
-        self._lock = FileLock(path / _LOCK)
+        try:
+            self._lock = FileLock(path / _LOCK)
+        except BlockingIOError as error:  # two began in the same instant
+            raise ConfigError(_RUNNING.format(path=path)) from error
         self._bring_back_last()
         for folder in (path, self.checkpoints, path / "published", path / "videos"):
             remove_temporaries(folder)

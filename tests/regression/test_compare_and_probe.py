@@ -133,9 +133,13 @@ def test_probe_refuses_what_it_cannot_ask(runs, capsys):
     assert "the memory 'feedforward' has no window" in capsys.readouterr().err
     for bad in (["--sweep", "corridor_length"], ["--clear-at", "0"], ["--window", "a"], ["--episodes", "0"]):
         assert probe.main([str(runs / "f0"), *bad]) == 2, bad
+    for at in ("0,,1", "²", "a"):
+        assert probe.main([str(runs / "f0"), "--values", "x.hdf5", "--at", at]) == 2
+        assert f"--at {at}: must be numbers of episodes" in capsys.readouterr().err
     assert probe.main([str(runs / "f0"), "--sweep", "no_such=1", "--episodes", "2"]) == 2
     assert "no_such" in capsys.readouterr().err
     assert probe.main([str(runs / "f0"), "--checkpoint", "best_sucess"]) == 2
+    assert f"{runs / 'f0' / 'checkpoints'} holds: " in capsys.readouterr().err
 
 
 class Attempts(gym.Env):

@@ -108,6 +108,7 @@ def test_a_checkpoint_is_filmed_and_its_episodes_stored(agent, folder, capsys):
     with open("a.gif", "rb") as file:
         assert 3 <= len(imageio.imread(file.read(), extension=".gif", index=None)) <= 4  # the start, and two ends
     assert run_trained_agent.main([*base, "--dataset_path", "store"]) == 0
+    assert run_trained_agent.main([*base, "--horizon", "0"]) == 2
     assert run_trained_agent.main([*base, "--dataset-path", "store"]) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert run_trained_agent.main([*base, "--dataset-path", "store", "--overwrite"]) == 0

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 import seqrl.configs.sections.relabel  # noqa: F401  (registers its sections)
-from seqrl.configs.section import Component, Section
+from seqrl.configs.section import FOLDER_NAME, Component, Section
 from seqrl.configs.sections.exploration import EpsilonGreedySection
 from seqrl.configs.sections.rendering import RenderingSection
 from seqrl.configs.sections.timestep_encoders import AutoTimestepEncoderSection
@@ -106,7 +106,7 @@ class ExperimentSection(Section):
     """Where the run lives and what it records."""
 
     name: str | None = Field(
-        None, pattern=r"^[\w.+=-]+$", description="Name of the run's folder; null composes one from algorithm and task."
+        None, pattern=FOLDER_NAME, description="Name of the run's folder; null composes one from algorithm and task."
     )
     output_dir: str = Field("runs", description="Folder that holds the run's folder.")
     logging: LoggingSection = LoggingSection()
@@ -383,7 +383,9 @@ class TrainSection(Section):
         False, description="Compute the losses through torch.compile: minutes at first, worth it on a GPU."
     )
     device: str = Field("auto", description="'auto', 'cpu', 'cuda' or 'cuda:N'.")
-    num_threads: PositiveInt | None = Field(None, description="CPU threads of torch; null leaves torch's choice.")
+    num_threads: PositiveInt | None = Field(
+        None, le=4096, description="CPU threads of torch; null leaves torch's choice."
+    )
     prefetch_batches: NonNegativeInt = Field(
         2, description="Batches prepared ahead on a thread; 0 prepares them inline."
     )
@@ -405,7 +407,7 @@ class TrainSection(Section):
 class ObservationSection(Section):
     """What the policy sees at each step, and how it becomes a vector."""
 
-    keys: list[str] | None = Field(None, description="Observation entries to use; null uses all.")
+    keys: list[str] | None = Field(None, min_length=1, description="Observation entries to use; null uses all.")
     goal_keys: list[str] = Field([], description="Entries whose goal the policy reads, as further entries goal/<key>.")
     use_prev_action: bool = Field(True, description="Feed the previous action; false hides it from every encoder.")
     use_prev_reward: bool = Field(True, description="Feed the previous reward; false hides it from every encoder.")

@@ -39,7 +39,7 @@ class Arrays(Reader):
 
     def can_read(self, path: Path) -> bool:
         """Tell by the suffixes."""
-        return path.suffix == ".npz" if path.is_file() else bool(_files(path))
+        return path.suffix == ".npz" if path.is_file() else path.is_dir() and bool(_files(path))
 
     def open(self, path: Path, options: dict[str, Any]) -> Opened:
         """Open it."""

@@ -22,6 +22,8 @@ def choose_reader(path: Path, name: str | None = None) -> tuple[str, Reader]:
     """
     if not os.path.exists(path):  # also if it cannot be the name of anything
         raise DataError(f"dataset {str(path)!r} does not exist (looked in {Path.cwd()}, and in Minari's local store)")
+    if not (path.is_file() or path.is_dir()):
+        raise DataError(f"dataset {str(path)!r} is neither a file nor a folder")
     if name is not None:
         return name, _named(path, name)
     plugins = sorted(set(READERS.names()) - BUILTIN.keys())

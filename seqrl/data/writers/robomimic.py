@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ import numpy as np
 from seqrl.core.files import new_file
 from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
+from seqrl.data.disk_space import check_space
 from seqrl.data.hdf5_file import own_file
 from seqrl.data.readers.robomimic import ROBOSUITE
 from seqrl.data.robomimic_rest import write_rest
 from seqrl.data.store_info import StoreInfo
 
 CHUNK_BYTES = 2**18
+RESERVE = 2_000_000
+"""Bytes of the disk that HDF5's own entries may need."""
 
 
 def write_robomimic(
@@ -52,12 +55,20 @@ def write_robomimic(
         filters = renamed_filters(filters, names, new_names)
     with new_file(path) as temporary:
         with own_file(temporary, "w", libver=("v110", "v110")) as file:
-            count = _write(file, info, trajectories, new_names)
+            count = _write(file, info, _that_fit(path, trajectories), new_names)
             for key, chosen in filters.items():
                 _put(file, f"mask/{key}", np.array([name.encode() for name in chosen], "S"))
         if kept is not None and names is not None and new_names is not None:
             write_rest(kept, temporary, info, names, new_names)
     return count
+
+
+def _that_fit(path: Path, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """Yield trajectories for which there is room on the disk: HDF5 may crash the process where there is none."""
+    for trajectory in trajectories:
+        parts = (*trajectory.obs.values(), *trajectory.goal.values(), trajectory.actions)
+        check_space(path.parent, 2 * sum(v.nbytes for v in parts) + RESERVE, f"{path}: the next episode")
+        yield trajectory
 
 
 def episode_names(names: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.sequence_encoders import GRUSection, TransformerSection
 from seqrl.core.errors import ConfigError, RegistryError
 from seqrl.core.registry import SEQUENCE_ENCODERS, Registry
+from seqrl.sweeps.sweep_file import SweepSection
 
 
 def problems(values):
@@ -322,7 +323,7 @@ def test_config_without_a_memory_is_refused():
     class BareSection(Section):
         temperature: float = 1.0
 
-    with pytest.raises(ConfigError, match=r"BareConfig.algo: .*BareSection.* has to be a subclass of .*AlgoSection"):
+    with pytest.raises(ConfigError, match=r"BareConfig.algo: .*BareSection.* must be a subclass of .*AlgoSection"):
 
         @register_config("bare")
         class BareConfig(BaseConfig):
@@ -474,3 +475,26 @@ def test_of_very_many_problems_the_first_are_told_and_the_others_counted(monkeyp
     assert len(lines) == 52
     assert len(hints) == 50  # those of the others would take half a minute
     assert len(str(caught.value)) < 5000
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "...", "a/b", "a b"])
+def test_a_run_cannot_be_named_after_a_folder_that_is_there(name):
+    with pytest.raises(ConfigError, match=r"experiment\.name +must be a name of letters, digits and _ \. \+ = -"):
+        config_factory("bc", {"experiment": {"name": name}})
+    with pytest.raises(ValueError, match="should match pattern"):
+        SweepSection(name=name, base="bc.json")
+
+
+@pytest.mark.parametrize("name", ["a", ".hidden", "..a", "run-1", "x=0.5+b", "é"])
+def test_other_names_are_legal(name):
+    assert config_factory("bc", {"experiment": {"name": name}}).experiment.name == name
+
+
+def test_a_list_of_entries_is_not_empty():
+    with pytest.raises(ConfigError, match=r"observation\.keys +must have at least 1 entries"):
+        config_factory("bc", {"observation": {"keys": []}})
+
+
+def test_a_folder_is_no_run_file(tmp_path):
+    with pytest.raises(ConfigError, match="is a folder"):
+        read_config_values(str(tmp_path))

@@ -1,6 +1,7 @@
 """Messages on a terminal."""
 
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -8,6 +9,8 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from seqrl.core.console import Console, wrapped
 
@@ -62,3 +65,25 @@ def test_a_command_runs_with_its_standard_streams_closed(tmp_path):
     done = subprocess.run(line, shell=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == 1
     assert (tmp_path / "f").read_bytes() == b""
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+def test_what_takes_no_messages_ends_nothing(monkeypatch, number):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    Console().emit(logging.makeLogRecord({"msg": SUMMARY, "levelno": logging.INFO}))
+
+
+def test_a_command_whose_reader_has_gone_ends_as_shells_expect():
+    code = "from seqrl.scripts._script import script; main = script(lambda argv: print('line ' * 100_000) or 0)"
+    code += "; raise SystemExit(main([]))"
+    command = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    command.stdout.close()
+    told = command.stderr.read()
+    assert command.wait() == 141
+    assert not told

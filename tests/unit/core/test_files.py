@@ -1,5 +1,7 @@
 """Another process sees the old file or the new one, never half of one."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -7,7 +9,8 @@ import threading
 
 import pytest
 
-from seqrl.core.files import new_folder, sha256_of, write_atomic, write_json
+from seqrl.core.errors import ConfigError
+from seqrl.core.files import FileLock, is_locked, new_folder, sha256_of, write_atomic, write_json
 
 
 def names(folder):
@@ -153,3 +156,22 @@ def test_sha256_of_a_file(tmp_path, size):
     data = bytes(i % 251 for i in range(size))
     (tmp_path / "x").write_bytes(data)
     assert sha256_of(tmp_path / "x") == hashlib.sha256(data).hexdigest()
+
+
+def test_a_lock_has_one_holder(tmp_path):
+    lock = FileLock(tmp_path / "lock")
+    assert is_locked(tmp_path / "lock")
+    with pytest.raises(BlockingIOError):
+        FileLock(tmp_path / "lock")
+    lock.release()
+    assert not is_locked(tmp_path / "lock")
+
+
+def test_a_file_system_without_locks_is_named_and_nobody_holds_its_locks(tmp_path, monkeypatch):
+    def has_none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", has_none)
+    with pytest.raises(ConfigError, match=r"lock: files cannot be locked there \(No locks available\)"):
+        FileLock(tmp_path / "lock")
+    assert not is_locked(tmp_path / "lock")

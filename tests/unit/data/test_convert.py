@@ -145,8 +145,9 @@ def test_what_is_there_is_replaced_only_on_request(tmp_path):
     with pytest.raises(DataError, match=r"b\.hdf5 exists; pass --overwrite"):
         convert(tmp_path / "a", tmp_path / "b.hdf5")
     assert (tmp_path / "b.hdf5").read_bytes() == b"precious"
-    with pytest.raises(DataError, match="is not a store, so it is not replaced"):
-        convert(tmp_path / "a", tmp_path / "folder", overwrite=True)
+    for overwrite in (True, False):
+        with pytest.raises(DataError, match="is not a store, so it is not replaced"):
+            convert(tmp_path / "a", tmp_path / "folder", overwrite=overwrite)
     for target in (tmp_path / "a", tmp_path):
         with pytest.raises(DataError, match="is, or contains, the data to convert"):
             convert(tmp_path / "a", target, overwrite=True)

@@ -143,8 +143,11 @@ def test_what_cannot_hold_a_filter_is_refused(tmp_path, dataset, monkeypatch):
     (tmp_path / "bad.hdf5").write_bytes(b"hello")
     with pytest.raises(DataError, match=r"bad\.hdf5: not a readable robomimic HDF5 file"):
         read_filters(tmp_path / "bad.hdf5")
-    with pytest.raises(DataError, match="neither a seqrl store nor a robomimic file"):
+    with pytest.raises(DataError, match="nothing does not exist"):
         read_filters(tmp_path / "nothing")
+    (tmp_path / "text.txt").write_text("")
+    with pytest.raises(DataError, match="neither a seqrl store nor a robomimic file"):
+        read_filters(tmp_path / "text.txt")
     with StoreWriter(tmp_path / "nameless", INFO) as writer:
         writer.append(trajectory(0, 3))
     with pytest.raises(DataError, match=r"some have no name; 'seqrl convert-dataset' writes a copy"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import h5py
@@ -466,3 +467,10 @@ def test_flags_are_observations(make):
     seen = store.trajectory(0).obs["flag"]
     assert seen.dtype == np.bool_
     assert seen.tolist() == [*flags, True]
+
+
+def test_what_does_not_fit_on_the_disk_is_told_before_hdf5_meets_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**6))
+    with pytest.raises(DataError, match=r"a\.hdf5: the next episode takes .* GB, but only 0\.001 GB are free"):
+        write_robomimic(tmp_path / "a.hdf5", INFO, [trajectory(0, 3)])
+    assert list(tmp_path.iterdir()) == []

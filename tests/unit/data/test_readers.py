@@ -244,3 +244,10 @@ def test_a_suffix_is_taken_once():
     register_by_suffix()  # the same, imported twice
     with pytest.raises(RegistryError, match=r"data format '\.csv' is already registered, by .*read_csv"):
         READERS.register(".csv")(lambda path, options: None)
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(DataError, match="is neither a file nor a folder"):
+            choose_reader(path)

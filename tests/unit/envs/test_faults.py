@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from seqrl.core.errors import DataError, EnvError
 from seqrl.core.spaces import flatten_obs
+from seqrl.envs.faults import FAULT_KEY, RestartingEnv
 from seqrl.envs.make import make_batched_env
 from seqrl.envs.metrics import EpisodeMetrics
 from seqrl.envs.recorder import Recorder
@@ -123,7 +124,7 @@ def test_a_failing_reset_is_tried_again(tmp_path):
     env = build(tmp_path, "reset")
     recorded, _ = run(env, 6)
     assert env.num_faults == 1
-    assert "RuntimeError: no reset in reset" in env.last_fault
+    assert "in reset, RuntimeError: no reset (raised in " in env.last_fault
     assert [len(t) for _, t in recorded] == [6, 6]
 
 
@@ -337,3 +338,27 @@ def test_only_the_row_of_a_nan_is_cut_where_the_array_is_reused():
     steps = [env.step(np.eye(2, dtype=np.float32)) for _ in range(4)]
     env.close()
     assert [None if s.fault is None else s.fault.tolist() for s in steps] == [None, None, [True, False], None]
+
+
+def test_a_fault_tells_the_last_true_observation_and_the_line():
+    class Reusing(Faulty):
+        def __init__(self):
+            super().__init__()
+            self.array = np.zeros(2, np.float32)
+
+        def step(self, action):
+            self.t += 1
+            self.array[:] = self.t
+            if self.t == 3:
+                raise KeyError("missing")
+            return self.array, 0.0, False, False, {}
+
+    env = RestartingEnv(Reusing)
+    env.reset(seed=0)
+    for _ in range(2):
+        env.step(0)
+    obs, _, _, truncated, info = env.step(0)
+    assert truncated
+    assert obs.tolist() == [2, 2]
+    assert "KeyError: 'missing' (raised in " in info[FAULT_KEY]
+    assert "test_faults.py, line " in info[FAULT_KEY]

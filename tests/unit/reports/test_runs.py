@@ -8,7 +8,7 @@ from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.reports.runs import find_runs, group_runs, method_names, read_run, task_names
 from seqrl.reports.series import AXES, GRADIENT_STEPS
-from seqrl.scripts import compare
+from seqrl.scripts import compare, list_
 
 ROWS = [{"step": 4, "progress/env_steps": 4, "eval/x": -400.0}]
 
@@ -146,3 +146,25 @@ def test_of_several_evaluations_at_one_place_the_last_counts(tmp_path):
     assert run.points("eval/return_mean", AXES["env_steps"]).tolist() == [[0.0, 200.0]]
     assert run.points("eval/return_mean", GRADIENT_STEPS).tolist() == [[0.0, 0.0], [100.0, 100.0], [200.0, 200.0]]
     assert run.points("eval/other", GRADIENT_STEPS).shape == (0, 2)
+
+
+@pytest.mark.parametrize("section", ["env", "train", "algo"])
+def test_an_odd_config_hides_no_other_run(tmp_path, section, caplog):
+    make_run(tmp_path / "good", rows=[*ROWS, {"step": float("inf")}])
+    odd = make_run(tmp_path / "odd", rows=ROWS)
+    values = json.loads((odd / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps({**values, section: 3}))
+    with pytest.raises(DataError, match=f"config.json: {section} must be an object, got 3"):
+        read_run(odd)
+    rows = list_.runs(str(tmp_path))
+    assert [row[0] for row in rows[1:]] == ["good"]
+    assert rows[1][5] == "4"
+    assert "must be an object" in caplog.text
+
+
+@pytest.mark.parametrize("option", ["--at", "--target"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_of_options_are_finite(option, value, capsys):
+    with pytest.raises(SystemExit):
+        compare.main(["runs", option, value])
+    assert f"must be a finite number, got {value}" in capsys.readouterr().err

@@ -177,3 +177,10 @@ def test_the_best_run_file_stands_for_itself(tmp_path):
     assert values["train"]["seed"] == 7
     assert values["algo"]["optimizer"]["learning_rate"] == 0.5
     assert "output_dir" not in planned(tmp_path).best_values(plan.setting({}))["experiment"]
+
+
+@pytest.mark.parametrize("listed", [3, "x.py", {"a": 1}])
+def test_plugins_of_the_base_are_a_list(tmp_path, listed):
+    assert "base: plugins: must be a list of files or modules, got" in refused(
+        tmp_path, base={**BASE, "plugins": listed}, grid={RATE: [1e-4]}
+    )

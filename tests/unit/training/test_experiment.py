@@ -306,6 +306,14 @@ def test_interact(tmp_path):
     assert [r["collect/episodes"] > 0 for r in rows(stats) if "collect/episodes" in r] == [True, False, False]
 
 
+def test_a_run_that_collects_nothing_says_so(tmp_path):
+    experiment = seqrl.Experiment(offline(tmp_path))
+    experiment.start()
+    with pytest.raises(ConfigError, match=r"collects nothing: set collect\.steps_per_epoch above 0"):
+        experiment.interact(0)
+    experiment.close()
+
+
 def test_policy_metrics(tmp_path):
     class Lengths(seqrl.Experiment):
         def policy_metrics(self, episodes):

@@ -343,3 +343,12 @@ def test_a_name_that_no_system_takes_is_an_error(name, size):
         run_path(_config(experiment={"name": name}), None)
     with pytest.raises(ConfigError, match=r"experiment\.output_dir: a path has no NUL"):
         run_path(_config(experiment={"name": "n", "output_dir": "a\0b"}), None)
+
+
+def test_of_two_that_begin_in_the_same_instant_one_is_told(path, monkeypatch):
+    def is_held(_):
+        raise BlockingIOError("held")
+
+    monkeypatch.setattr("seqrl.training.run_folder.FileLock", is_held)
+    with pytest.raises(ConfigError, match="another process is running"):
+        RunFolder(path, _config())
