@@ -232,7 +232,7 @@ def _positions(t: Translation, value: Any) -> None:
 
 def _keys(t: Translation, _: Any) -> None:
     groups = t.get("observation.modalities.obs", {})
-    t.put("observation.keys", [key for kind in MODALITIES for key in groups.get(kind) or []])
+    t.put("observation.keys", [key for kind in MODALITIES for key in groups.get(kind) or []] or None)
 
 
 def _goals(t: Translation, _: Any) -> None:
