@@ -61,7 +61,10 @@ def _translate(t: Translation, key: str, value: Any, *, is_bc: bool) -> None:
         t.unused.append(key)
     elif key in RULES or key in PARTLY:
         if key in RULES:
-            RULES[key](t, value)
+            try:
+                RULES[key](t, value)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise ConfigError(f"{key}: robomimic has no such value, {value!r} ({error})") from error
         if key in PARTLY:
             t.partly.setdefault(key, PARTLY[key])
         if key not in t.partly:

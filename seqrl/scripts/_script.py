@@ -51,12 +51,21 @@ def check_output(path: Path | None, suffixes: tuple[str, ...], *, overwrite: boo
         raise ConfigError(f"{path} should end in {' or '.join(suffixes)}")
     if path.is_dir() or (path.exists() and not overwrite):
         raise ConfigError(f"{path} exists; pass --overwrite to replace it")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
-    if not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"cannot write {path}: the folder {path.parent} is not writable")
+    check_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder is there, or can be made, and written to, before any work is done for it.
+
+    Raises:
+        ConfigError: If not.
+    """
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise ConfigError(f"cannot write to {folder}: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"cannot write to {folder}: {there} is not writable")
 
 
 def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
@@ -74,6 +83,8 @@ def check_dataset_output(path: Path | None, *, overwrite: bool) -> None:
             else "it is not a store, so it is not replaced"
         )
         raise ConfigError(f"{path} exists; {hint}")
+    else:
+        check_folder(path.parent)
 
 
 def finite(text: str) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import check_seed, finite, script
+from seqrl.scripts._script import check_folder, check_seed, finite, script
 
 AXIS_NAMES = ("env_steps", "gradient_steps", "epoch", "wall_s")
 
@@ -55,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.resamples < 100:
         raise ConfigError(f"--resamples must be at least 100, got {args.resamples}")
     ranges = dict(map(_range, args.range))
+    check_folder(args.output)
     target = args.target
     if target is None and (args.metric.endswith("success_mean") or ranges):
         target = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from seqrl.configs.overrides import parse_value
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import add_reader_options, check_seed, json_object, reader_options, script
+from seqrl.scripts._script import add_reader_options, check_folder, check_seed, json_object, reader_options, script
 
 _PREFIX = "env.kwargs."
 _TARGET = "algo.target_return"
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_seed(args.seed)
     if min(args.episodes, args.num_envs) < 1:
         raise ConfigError("--episodes and --num-envs must be at least 1")
+    check_folder(args.output)
     if args.values is not None:
         return _draw_values(args)
     sweeps = [_sweep(text) for text in args.sweep]

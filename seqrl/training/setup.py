@@ -298,7 +298,10 @@ def run_path(config: BaseConfig, env_id: str | None) -> Path:
         raise ConfigError(f"experiment.name: {name[:40]}... has {size} bytes, more than {MAX_NAME_BYTES}")
     if "\0" in config.experiment.output_dir:
         raise ConfigError(f"experiment.output_dir: a path has no NUL, got {config.experiment.output_dir!r}")
-    return expanded(config.experiment.output_dir) / name
+    folder = expanded(config.experiment.output_dir)
+    if file := next((place for place in (folder, *folder.parents) if place.is_file()), None):
+        raise ConfigError(f"experiment.output_dir: {file} is a file; choose another folder")
+    return folder / name
 
 
 @whole_folder()

@@ -183,3 +183,11 @@ def test_probe_warns_although_a_run_of_the_program_is_still_open(runs, monkeypat
     finally:
         log.close()
     assert "no episode went beyond step 50" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [compare, probe])
+def test_where_nothing_can_be_written_is_told_before_the_work(runs, tmp_path, command, capsys):
+    (tmp_path / "text").write_text("")
+    where = str(runs) if command is compare else str(runs / "f0")
+    assert command.main([where, "--output", str(tmp_path / "text" / "x")]) == 2
+    assert f"{tmp_path / 'text'} is a file" in capsys.readouterr().err

@@ -67,7 +67,10 @@ def images_of(rows: list[bytes], shape: tuple[int, ...], *, is_reduced: bool = F
     Raises:
         DataError: If one has another shape.
     """
-    images: list[Image.Image] = [Image.open(io.BytesIO(row), formats=_FORMATS) for row in rows]
+    try:
+        images: list[Image.Image] = [Image.open(io.BytesIO(row), formats=_FORMATS) for row in rows]
+    except Image.DecompressionBombError as error:
+        raise DataError(f"an image is too large ({error})") from error
     if is_reduced:
         size = (shape[1], shape[0])
         images = [image.convert("RGB").resize(size, Image.Resampling.BOX) for image in images]

@@ -233,3 +233,12 @@ def test_a_translated_file_trains(tmp_path, monkeypatch, capsys):
     quick = ["train.num_epochs=1", "train.steps_per_epoch=2", "experiment.output_dir=runs", "experiment.name=r"]
     quick += ["experiment.rendering.enabled=false", "experiment.report.enabled=false"]
     assert train.main(["--config", "mine.json", *(a for s in quick for a in ("--set", s))]) == 0
+
+
+def test_a_value_that_robomimic_does_not_write_is_named():
+    with pytest.raises(ConfigError, match=r"train\.seq_length: robomimic has no such value, 'x'"):
+        translate(changed(train__seq_length="x"))
+    given = changed()
+    given["observation"]["modalities"]["obs"]["rgb"] = 9
+    with pytest.raises(ConfigError, match=r"observation\.modalities\.obs.*: robomimic has no such value"):
+        translate(given)

@@ -352,3 +352,10 @@ def test_of_two_that_begin_in_the_same_instant_one_is_told(path, monkeypatch):
     monkeypatch.setattr("seqrl.training.run_folder.FileLock", is_held)
     with pytest.raises(ConfigError, match="another process is running"):
         RunFolder(path, _config())
+
+
+def test_a_file_in_the_place_of_the_folder_of_runs_is_named(tmp_path):
+    (tmp_path / "text").write_text("")
+    config = _config(experiment={"output_dir": str(tmp_path / "text" / "runs")})
+    with pytest.raises(ConfigError, match=r"experiment\.output_dir: .*text is a file; choose another folder"):
+        run_path(config, "x")
