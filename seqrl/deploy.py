@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from seqrl.core.errors import CheckpointError, DataError
+from seqrl.core.checkpoint_card import EXPORT_VERSION
+from seqrl.core.errors import CheckpointError, DataError, format_problem
 from seqrl.core.obs_entry import ObsEntry, changed_rows, check_present, check_rewards, counted_rows, num_rows_of
 
 _OBS, _STATE, _NOISE = "obs/", "state/", "noise/"
@@ -207,6 +208,9 @@ def policy_from_onnx(path: str | Path, *, num_threads: int = 1, seed: int | None
         raise CheckpointError(f"{path} was not written by 'seqrl export'") from error
     except Exception as error:
         raise CheckpointError(f"{path} is not an ONNX file that can be run ({error})") from error
+    version = facts.get("format_version") if isinstance(facts, dict) else None
+    if version != EXPORT_VERSION:
+        raise CheckpointError(f"{path}: {format_problem('policy format', version, EXPORT_VERSION)}")
     return OnnxPolicy(session, facts, seed=seed)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from seqrl.algo.algo import Algo
 from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
+from seqrl.core.checkpoint_card import EXPORT_VERSION
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_atomic
 from seqrl.core.rotations import RotationBox
@@ -24,7 +25,6 @@ from seqrl.core.tensors import SeqInputs
 from seqrl.models.timestep_encoders import TextModality
 from seqrl.version import __version__
 
-FORMAT_VERSION = 1
 OBS, STATE, NOISE = "obs/", "state/", "noise/"
 """Prefixes of names of inputs and outputs."""
 
@@ -311,7 +311,7 @@ def _facts(module: PolicyStep, observation_space: Any, action_space: Any) -> dic
     config = module._algo[0].config
     state = module.example(1)
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": EXPORT_VERSION,
         "seqrl": __version__,
         "algorithm": config.algo_name,
         "memory": config.algo.sequence_encoder.choice()[0],

@@ -11,6 +11,8 @@ from seqrl.core.files import sha256_of, space_left, write_atomic
 from seqrl.core.strict_json import parse_json, unsealed
 
 FORMAT_VERSION = 1
+EXPORT_VERSION = 1
+"""Of files that ``seqrl export`` writes."""
 CARD = "card.json"
 MODEL = "model.safetensors"
 

@@ -127,9 +127,11 @@ class ShardWriter:
 
     def close(self) -> None:
         """Make everything durable."""
-        for file in [*self._files.values(), self._log]:
-            _sync_and_close(file)
-        self._lock.release()
+        try:
+            for file in [*self._files.values(), self._log]:
+                _sync_and_close(file)
+        finally:
+            self._lock.release()
 
 
 class ShardReader:

@@ -176,12 +176,14 @@ def make_batched_env(
     first = makers[0]()
     if isinstance(first, VectorEnv):
         if len(makers) > 1:
+            first.close()
             raise EnvError(f"{len(makers)} native vectors were given; only one can be used")
         rebuild = None if max_restarts is None else makers[0]
         return BatchedEnv(first, rebuild=rebuild, max_restarts=max_restarts or 0)  # type: ignore[arg-type]
     if not isinstance(first, gym.Env):
         raise EnvError(f"a callable that makes a gymnasium environment is needed; this one returned {first!r}")
     if vectorization == "native":
+        first.close()
         raise EnvError(f"a native vector environment is needed, and {first} is a single one")
     if num_envs > len(makers) and getattr(makers[0], "func", None) is not make_env:
         second = makers[0]()

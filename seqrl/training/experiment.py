@@ -489,10 +489,10 @@ class Experiment:
     def close(self) -> None:
         """Close environments, files and loggers."""
         with contextlib.ExitStack() as stack:
+            if self.parts.is_open:
+                stack.callback(self.folder.release)
             stack.callback(self.run_log.close)
             for closable in (*self.loggers, self.parts.writer, self.parts.collector, self.evaluator):
                 if closable is not None:
                     stack.callback(closable.close)
             self.loggers.clear()
-        if self.parts.is_open:
-            self.folder.release()

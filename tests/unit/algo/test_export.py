@@ -1,9 +1,11 @@
 """A policy as an ONNX file acts as the policy itself, in rows that begin episodes at any time."""
 
+import json
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -345,6 +347,15 @@ def test_a_file_that_is_no_policy(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="not an ONNX file that can be run"):
         policy_from_onnx(tmp_path / "bad.onnx")
+
+
+@pytest.mark.parametrize("facts", [{"format_version": 2}, {}, [1]])
+def test_a_file_of_another_version_is_refused(file, tmp_path, facts):
+    model = onnx.load(file)
+    model.metadata_props[0].value = json.dumps(facts)
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(CheckpointError, match=r"other\.onnx: .*policy format"):
+        policy_from_onnx(tmp_path / "other.onnx")
 
 
 def test_acting_needs_neither_torch_nor_gymnasium(file):
