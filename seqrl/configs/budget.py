@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
+from seqrl.configs.dotted import has_value, value_at
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import TIMESTEP_ENCODERS
 
@@ -102,7 +103,7 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
     out = _copied(values)
     section = CONFIGS.get(str(out["algo_name"])).model_fields["algo"].annotation
     known = set(getattr(section, "model_fields", {}))
-    encoder = TIMESTEP_ENCODERS.sections.get(str(_get(out, "observation.timestep_encoder.type", "auto")))
+    encoder = TIMESTEP_ENCODERS.sections.get(str(value_at(out, "observation.timestep_encoder.type", "auto")))
     known_of_encoder = set(getattr(encoder, "model_fields", {}))
     try:
         proposals = _shared(out, budget) + (_online(out, budget) if budget.env_steps else _offline(out, budget))
@@ -133,7 +134,7 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         batch, of_batch = REACTIVE_BATCH, "no memory and continuous actions: many small gradient steps"
     elif not _fits(budget):
         why += ": a window holds part of an episode; it must cover the longest delay to remember"
-    memory = _get(values, "algo.sequence_encoder.type", "transformer")
+    memory = value_at(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
     small = "sizes that a CPU trains in minutes"
     return [
@@ -170,7 +171,7 @@ def _steps_of_evaluations(budget: Budget) -> int:
 
 def _episodes(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     """Return the episodes of an evaluation, so that all evaluations cost less than learning; and why."""
-    num_tasks = len(_get(values, "env.tasks", None) or ())
+    num_tasks = len(value_at(values, "env.tasks", None) or ())
     least = max(MIN_EPISODES, num_tasks)
     if budget.horizon is None:
         return least, "episodes may be long"
@@ -194,11 +195,11 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
     In windows that begin anywhere a policy cannot tell how late it is, nor blame that for what its actions did.
     """
     window = max(budget.horizon or 0, MIN_WINDOW) if _fits(budget) else PART_WINDOW
-    return int(_get(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
+    return int(value_at(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
 
 
 def _remembers(values: Mapping[str, Any]) -> bool:
-    return _get(values, "algo.sequence_encoder.type", "transformer") not in ("feedforward", "identity")
+    return value_at(values, "algo.sequence_encoder.type", "transformer") not in ("feedforward", "identity")
 
 
 def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
@@ -207,13 +208,13 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
         return False
     if values["algo_name"] not in ("actor_critic", "multitask"):  # chunks and subgoals need longer windows
         return False
-    return not any(_has(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
+    return not any(has_value(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
 
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
     epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
-    per_epoch = _get(values, "collect.steps_per_epoch", total // (epochs * num_envs))
+    per_epoch = value_at(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if not 0 < epochs * num_envs * per_epoch <= total:
         places = f"{num_envs} environment{'s' * (num_envs > 1)}"
         raise ConfigError(
@@ -222,15 +223,15 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             "collect.steps_per_epoch"
         )
     total = _planned(budget, epochs * num_envs * per_epoch, "collect.num_envs and collect.steps_per_epoch")
-    ratio = _get(values, "train.replay_ratio", None)
-    updates = _get(values, "train.steps_per_epoch", None)
-    is_by_ratio = updates is None and not _has(values, "train.replay_ratio")
+    ratio = value_at(values, "train.replay_ratio", None)
+    updates = value_at(values, "train.steps_per_epoch", None)
+    is_by_ratio = updates is None and not has_value(values, "train.replay_ratio")
     if updates is None or ratio is not None:
         ratio = ratio or _replay_ratio(values, budget, total)
         updates = max(1, round(ratio * per_epoch * num_envs))
     anneal = max(1, round(0.5 * total / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
-    most = _get(values, "collect.replay.max_transitions", None)
+    most = value_at(values, "collect.replay.max_transitions", None)
     begin = max(1, total // 50 if most is None else min(total // 50, most // 2))
     out = [
         Derived(
@@ -245,7 +246,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         small = "; more of them, as they are small" if _is_reactive(values, budget) else ""
         of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
         out.append(Derived("train.replay_ratio", ratio, of_ratio))
-    kind = _get(values, "collect.exploration.type", "epsilon_greedy")
+    kind = value_at(values, "collect.exploration.type", "epsilon_greedy")
     if kind == "epsilon_greedy":
         own = "an untrained policy already acts randomly"
         out.append(Derived("collect.exploration.start", 0.2, own))
@@ -272,7 +273,7 @@ def _reactive(values: Mapping[str, Any]) -> list[Derived]:
     """Return what a policy without a memory sees, and how random its continuous actions are."""
     observed = "no memory and continuous actions: the observation is enough"
     out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
-    if _get(values, "algo.entropy", None) is None and not _has(values, "algo.distribution"):
+    if value_at(values, "algo.entropy", None) is None and not has_value(values, "algo.distribution"):
         noise = "bounds of the noise; learns sooner without a memory"
         out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]
     return out
@@ -281,7 +282,7 @@ def _reactive(values: Mapping[str, Any]) -> list[Derived]:
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.gradient_steps or 0
     epochs = _epochs(values, budget)
-    per_epoch = _get(values, "train.steps_per_epoch", total // epochs)
+    per_epoch = value_at(values, "train.steps_per_epoch", total // epochs)
     if not 0 < epochs * per_epoch <= total:
         raise ConfigError(
             f"{total} gradient steps are too few for {epochs} epochs of at least {max(1, per_epoch)}; take more, or "
@@ -310,18 +311,18 @@ def _planned(budget: Budget, planned: int, keys: str) -> int:
 
 
 def _num_envs(values: Mapping[str, Any], budget: Budget) -> int:
-    num_tasks = len(_get(values, "env.tasks", None) or ())
+    num_tasks = len(value_at(values, "env.tasks", None) or ())
     most = (budget.env_steps or 0) // 1000
-    return int(_get(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, most))))
+    return int(value_at(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, most))))
 
 
 def _epochs(values: Mapping[str, Any], budget: Budget) -> int:
     """Return the epochs that are given, or about 40: as many as spend the budget with whole steps in each."""
-    given = _get(values, "train.num_epochs", None)
+    given = value_at(values, "train.num_epochs", None)
     if given is None:
         is_online = budget.env_steps is not None
         total, rows = budget.env_steps or budget.gradient_steps or 0, _num_envs(values, budget) if is_online else 1
-        per_epoch = _get(values, f"{'collect' if is_online else 'train'}.steps_per_epoch", None)
+        per_epoch = value_at(values, f"{'collect' if is_online else 'train'}.steps_per_epoch", None)
         return int(max(1, total // (rows * (per_epoch or max(1, total // (EPOCHS * rows))))))
     if given < 1:
         raise ConfigError(f"train.num_epochs is {given}: a budget needs at least one epoch to spend it in")
@@ -344,7 +345,7 @@ def _optimizer(updates: int) -> list[Derived]:
 def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what learning from few environment steps asks of critics."""
     few = "few environment steps"
-    gamma = _get(values, "algo.gamma", GAMMA if _fits(budget) else LONG_GAMMA)
+    gamma = value_at(values, "algo.gamma", GAMMA if _fits(budget) else LONG_GAMMA)
     return [
         Derived("algo.critic.num_critics", 2, few),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
@@ -375,21 +376,6 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 # ---------------------------------------------------------------------------------------- nested dicts
 def _copied(values: Any) -> Any:
     return {k: _copied(v) for k, v in values.items()} if isinstance(values, Mapping) else values
-
-
-def _get(values: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Return what is given at a dotted key, else the default."""
-    node: Any = values
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return default
-        node = node[part]
-    return node
-
-
-def _has(values: Mapping[str, Any], key: str) -> bool:
-    nothing = object()
-    return _get(values, key, nothing) is not nothing
 
 
 def _set(values: dict[str, Any], path: list[str], value: Any) -> bool:

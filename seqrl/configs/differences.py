@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqrl.configs.base_config import config_factory
+from seqrl.configs.dotted import has_value
 from seqrl.core.errors import SeqrlError
 
 
@@ -27,7 +28,7 @@ def with_defaults(saved: Any) -> Any:
 def changed_settings(saved: dict[str, Any]) -> dict[str, Any]:
     """Return algorithm, memory, environment and seed of a saved config, and what else is not at its default."""
     defaults = with_defaults({"algo_name": saved["algo_name"]})
-    found = {path: new for path, _, new in differences(defaults, saved) if new is not None or _has(saved, path)}
+    found = {path: new for path, _, new in differences(defaults, saved) if new is not None or has_value(saved, path)}
     always = {
         "algo_name": saved["algo_name"],
         "env.id": saved["env"]["id"],
@@ -35,11 +36,3 @@ def changed_settings(saved: dict[str, Any]) -> dict[str, Any]:
         "train.seed": saved["train"]["seed"],
     }
     return {**{key: value for key, value in always.items() if value is not None}, **found}
-
-
-def _has(values: Any, path: str) -> bool:
-    for key in path.split("."):
-        if not isinstance(values, dict) or key not in values:
-            return False
-        values = values[key]
-    return True

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from seqrl.configs.dotted import value_at
+
 Rule = Callable[["Translation", Any], None]
 MODALITIES = ("low_dim", "rgb", "depth", "scan")
 
@@ -32,12 +34,7 @@ class Translation:
 
     def get(self, path: str, default: Any = None) -> Any:
         """Return what they say under a dotted key."""
-        value: Any = self.given
-        for name in path.split("."):
-            if not isinstance(value, Mapping) or name not in value:
-                return default
-            value = value[name]
-        return value
+        return value_at(self.given, path, default)
 
     def put(self, path: str, value: Any) -> None:
         """Set one of our keys."""

@@ -120,6 +120,20 @@ def env_maker(env_id: str, kwargs: Mapping[str, Any] | None = None, **options: A
     return functools.partial(make_env, env_id, dict(kwargs or {}), **options)
 
 
+def check_native_vector(env_id: str, plugins: Sequence[str] = ()) -> None:
+    """Check that a native vector environment is registered for an id, without making it.
+
+    Raises:
+        EnvError: If there is none.
+    """
+    load_plugins(plugins)
+    if suite_vector_maker(env_id) is not None:
+        return
+    spec = gym.registry.get(env_id.rpartition(":")[2])
+    if spec is not None and spec.vector_entry_point is None:
+        raise EnvError(f"environment {env_id!r} has no native vector; set env.vectorization to 'sync' or 'async'")
+
+
 def make_vector_env(
     env_id: str, num_envs: int, kwargs: Mapping[str, Any] | None = None, *, plugins: Sequence[str] = ()
 ) -> VectorEnv[Any, Any, Any]:

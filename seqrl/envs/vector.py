@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import EnvError
+from seqrl.core.errors import DataError, EnvError
 from seqrl.core.spaces import MASK_KEY, ActionCodec, flatten_obs
 from seqrl.core.types import TimeStep
 from seqrl.envs.faults import (
@@ -103,7 +103,15 @@ class BatchedEnv:
         """Step with policy actions ``(E, A)``; environments that ended begin a new episode.
 
         In the next-step mode the row of an ended environment ignores its action, and answers ``is_first``.
+
+        Raises:
+            DataError: If actions have another shape: the policy's mistake, so no environment is restarted.
         """
+        if actions.shape != (self.num_envs, self.codec.dim):
+            raise DataError(
+                f"the policy's actions have shape {actions.shape}; {self.num_envs} environments with "
+                f"{self.codec.space!r} need {(self.num_envs, self.codec.dim)}"
+            )
         try:
             obs, final, reward, terminated, truncated, info, end_info, begin_info = self._advanced(actions)
         except Exception as error:

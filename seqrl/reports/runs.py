@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqrl.configs.differences import differences, with_defaults
+from seqrl.configs.dotted import value_at
 from seqrl.core.checkpoint_card import CheckpointCard, find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from seqrl.reports.series import Axis, Rows, points_of, read_metrics
@@ -227,9 +228,7 @@ def _base_name(config: Mapping[str, Any]) -> str:
 
 
 def _value(config: Any, path: str) -> str:
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-    text = json.dumps(config)
+    text = json.dumps(value_at(config, path))
     return text if len(text) <= 32 else f"{text[:9]}...{text[-20:]}"
 
 

@@ -20,6 +20,7 @@ from seqrl.configs import (
 )
 from seqrl.configs.budget import Budget, with_budget
 from seqrl.configs.building import build_section
+from seqrl.configs.dotted import value_at
 from seqrl.configs.overrides import parse_value
 from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
@@ -110,26 +111,18 @@ def count(text: str) -> int:
 def _tiny(values: dict[str, Any], settings: Sequence[str]) -> list[str]:
     """Return the overrides of --debug: two short epochs of small batches, short windows and short episodes."""
     caps = {"train.batch_size": 2, "train.window_steps": 16, "experiment.evaluation.max_steps": 10}
-    if _given(values, "env.vectorization") == "native" or "env.vectorization=native" in settings:
+    if value_at(values, "env.vectorization") == "native" or "env.vectorization=native" in settings:
         del caps["experiment.evaluation.max_steps"]  # an environment that steps many at once takes no other limit
     overrides = list(DEBUG)
     for key, most in caps.items():
-        given = _given(values, key)
+        given = value_at(values, key)
         overrides.append(f"{key}={min(given, most) if isinstance(given, int) else most}")
     return overrides
 
 
-def _given(values: dict[str, Any], key: str) -> Any:
-    """Return what a run file gives for a dotted key, None if nothing."""
-    found: Any = values
-    for name in key.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
 def _few_episodes(values: dict[str, Any]) -> list[str]:
     """Return overrides by which no scripted expert plays more than 5 episodes."""
-    sources = _given(values, "train.data")
+    sources = value_at(values, "train.data")
     sources = sources if isinstance(sources, list) else []
     counts = {i: x.get("episodes", 5) for i, x in enumerate(sources) if isinstance(x, dict) and x.get("scripted")}
     return [f"train.data.{i}.episodes={min(count, 5)}" for i, count in counts.items() if isinstance(count, int)]
@@ -150,9 +143,9 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         return values, []
     if args.env_steps and args.gradient_steps:
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
-    if args.gradient_steps and not _given(values, "train.data"):
+    if args.gradient_steps and not value_at(values, "train.data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
-    if isinstance(_given(values, "train.init_from"), str):
+    if isinstance(value_at(values, "train.init_from"), str):
         from seqrl.training.init_from import with_networks
 
         values = with_networks(values, goes_on=args.resume or args.role == "collect")
@@ -250,7 +243,7 @@ def resolve_config(
     if plugins:
         values["plugins"] = plugins
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
-    if args.debug and (args.env_steps or _given(values, "collect.steps_per_epoch")):
+    if args.debug and (args.env_steps or value_at(values, "collect.steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")
     if args.debug and not args.dataset:
         overrides = [*_few_episodes(values), *overrides]

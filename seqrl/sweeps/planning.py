@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqrl.configs import BaseConfig, apply_overrides, config_factory
+from seqrl.configs.dotted import has_value, value_at
 from seqrl.core.errors import ConfigError, SeqrlError
 from seqrl.core.files import expanded
 from seqrl.core.plugins import listed_plugins, load_plugins
@@ -129,12 +130,9 @@ class Plan:
         _, config = self._config_of(self.section.set, self.section.seed_list[0], "base")
         whole, found = config.to_json(), {}
         for key in self.section.keys:
-            value: Any = whole
-            for part in key.split("."):
-                if not isinstance(value, dict) or part not in value:
-                    return None
-                value = value[part]
-            found[key] = value
+            if not has_value(whole, key):
+                return None
+            found[key] = value_at(whole, key)
         return found
 
     # ---------------------------------------------------------------------------------------- settings

@@ -15,7 +15,7 @@ from seqrl.core.errors import ConfigError, EnvError
 from seqrl.core.nested_spaces import leaves
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
 from seqrl.data.store_info import StoreInfo
-from seqrl.envs.make import MakeEnv
+from seqrl.envs.make import MakeEnv, check_native_vector
 from seqrl.envs.suites import is_one_per_process
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import agreed_spaces
@@ -143,11 +143,7 @@ def find_world(
         warn("neither env.id nor the data names an environment, so nothing will be evaluated")
     else:
         asked = config.experiment.evaluation
-        if config.env.vectorization == "native" and (asked.max_steps is not None or asked.terminate_on_success):
-            raise ConfigError(
-                "experiment.evaluation.max_steps and terminate_on_success need env.vectorization 'sync' or 'async': a "
-                "native vector ends its episodes itself"
-            )
+        _check_native(config, eval_tasks)
         makers = single_makers(config, eval_tasks, asked.max_steps, terminate_on_success=asked.terminate_on_success)
         seen = _look_at(config, eval_tasks, makers, is_needed=is_collecting or info is None, warn=warn)
         if seen:
@@ -156,6 +152,20 @@ def find_world(
             found = zip(_labels(eval_tasks), seen, strict=True)
     agreed, env_obs = _agreed(config, info, found, train_tasks, reach)
     return World(agreed, train_tasks, eval_tasks, given, eval_makers, env_obs)
+
+
+def _check_native(config: BaseConfig, eval_tasks: Sequence[Task]) -> None:
+    """Check that native vectors, if they are asked for, exist and can do what evaluation asks."""
+    asked = config.experiment.evaluation
+    if config.env.vectorization != "native":
+        return
+    if asked.max_steps is not None or asked.terminate_on_success:
+        raise ConfigError(
+            "experiment.evaluation.max_steps and terminate_on_success need env.vectorization 'sync' or 'async': a "
+            "native vector ends its episodes itself"
+        )
+    for task in eval_tasks:
+        check_native_vector(task.env_id, config.plugins)
 
 
 def _use_processes_for(section: EnvSection, chosen: Sequence[Task], warn: Warn) -> None:

@@ -156,6 +156,13 @@ def test_bad_arguments_are_said(options, says, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_native_vector_that_does_not_exist_is_said_before_training(tmp_path):
+    changes = {"env": {"id": "Pendulum-v1", "kwargs": {}, "vectorization": "native"}}
+    with pytest.raises(seqrl.SeqrlError, match="'Pendulum-v1' has no native vector; set env"):
+        seqrl.Experiment(small(tmp_path, **changes)).start()
+    assert not (tmp_path / "run").exists()
+
+
 def test_limits_of_evaluation_need_single_environments(tmp_path):
     changes = {"env": {"id": "CartPole-v1", "kwargs": {}, "vectorization": "native"}}
     config = small(tmp_path, experiment={"evaluation": {"max_steps": 5}}, **changes)

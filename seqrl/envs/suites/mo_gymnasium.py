@@ -53,10 +53,10 @@ def make(env_id: str, *, weights: Sequence[float] | None = None, **options: Any)
     """
     env = gym.make(env_id, **options)
     num = int(env.get_wrapper_attr("reward_dim"))
-    if weights is None or len(weights) != num:
+    if weights is None or np.shape(weights) != (num,):
         env.close()
         raise EnvError(
             f"environment {env_id!r} gives {num} rewards per step: give as many weights to sum them, for instance "
-            f"env.kwargs.weights={[round(1 / num, 2)] * num}" + ("" if weights is None else f", not {list(weights)}")
+            f"env.kwargs.weights={[round(1 / num, 2)] * num}" + ("" if weights is None else f", not {weights}")
         )
     return WeightedSum(env, weights)

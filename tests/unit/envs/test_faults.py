@@ -150,6 +150,16 @@ def test_too_many_failures_name_environment_and_step(tmp_path):
         run(env, 5)
 
 
+def test_actions_of_another_shape_are_the_policys_mistake_and_restart_nothing():
+    env = make_batched_env(Faulty, 2, max_restarts=10)
+    env.reset(seed=0)
+    with pytest.raises(DataError, match=r"policy's actions have shape \(2, \d\); 2 environments .* need \(2, "):
+        env.step(np.zeros((2, env.codec.dim + 1), np.float32))
+    assert env.num_faults == 0
+    env.step(np.zeros((2, env.codec.dim), np.float32))
+    env.close()
+
+
 def test_without_restarts_the_error_comes_through(tmp_path):
     with pytest.raises(RuntimeError, match="planted"):
         run(build(tmp_path, "raise", restarts=None), 5)

@@ -104,6 +104,8 @@ def test_rewards_of_several_parts_are_weighed():
         make_env("mo-mountaincar-v0")
     with pytest.raises(EnvError, match=r", not \[1\.0\]$"):
         make_env("mo-mountaincar-v0", {"weights": [1.0]})
+    with pytest.raises(EnvError, match=r", not 1\.0$"):
+        make_env("mo-mountaincar-v0", {"weights": 1.0})
     rows = played(make_env("mo-mountaincar-v0", {"weights": [2.0, 0.0, 0.0]}), 500)
     assert all(row[1] == -2.0 for row in rows[1:])
     assert rows[-1][3]
