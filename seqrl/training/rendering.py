@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import EnvError
+from seqrl.core.errors import EnvError, SeqrlError
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
 from seqrl.moved import moved_names
@@ -100,7 +100,8 @@ def record_evaluation(
                 max_s=max_s,
             )
     except Exception as error:
-        run_log.warn_once(f"no video: {type(error).__name__}: {error}")
+        foreign = error.__cause__ or (None if isinstance(error, SeqrlError) else error)
+        run_log.warn_once(f"no video: {type(error).__name__}: {error}", foreign)
         return None
 
 

@@ -71,10 +71,12 @@ class RunLog(logging.Handler):
         self._warned.add(text)
         logger.warning("%s", text)
 
-    def warn_once(self, text: str) -> None:
-        """Log a warning that may recur, unless this process has logged it."""
+    def warn_once(self, text: str, error: BaseException | None = None) -> None:
+        """Log a warning that may recur, unless this process has logged it; the file gets the error's traceback too."""
         if text not in self._warned:
             self.warn(text)
+            if error is not None:
+                self.write("".join(traceback.format_exception(error)))
 
     def repeat_warnings(self) -> None:
         """Show the run's warnings once more, which may have scrolled out of sight."""

@@ -70,6 +70,9 @@ def test_what_does_not_render_is_one_warning(folder, capsys, monkeypatch):
         == 1
     )
     assert "no EGL here" in (folder / "runs/r/report.html").read_text()
+    log = (folder / "runs/r/log.txt").read_text()
+    assert log.count("in broken") == 1  # where it failed, for who has to mend it
+    assert "Traceback" not in err
     assert not (folder / "runs/r/videos").exists() or names(folder / "runs/r/videos") == []
 
 
