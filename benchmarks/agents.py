@@ -259,7 +259,14 @@ def main() -> None:
             found = measure(label, *map(int, shape.split("x")), args, unit)
             rows += found
             print(table(found), flush=True)
-    settings = {"precision": args.precision, "compile": args.compile, "device": args.device, "keep_freed_memory": keeps}
+    gpu = {"gpu": torch.cuda.get_device_name()} if device.type == "cuda" else {}
+    settings = {
+        **gpu,
+        "precision": args.precision,
+        "compile": args.compile,
+        "device": args.device,
+        "keep_freed_memory": keeps,
+    }
     print("recorded in", record(args.name, {**settings, "threads": torch.get_num_threads(), "rows": rows}))
 
 

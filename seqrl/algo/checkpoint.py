@@ -288,6 +288,9 @@ def resolve_device(name: str) -> torch.device:
         raise ConfigError(f"train.device: {name!r} is not a device; use 'auto', 'cpu', 'cuda' or 'cuda:N'") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"train.device: {name!r} was asked for, but torch sees no GPU; use 'auto' or 'cpu'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise ConfigError(f"train.device: {name!r} was asked for, but the last GPU that torch sees is 'cuda:{last}'")
     return device
 
 

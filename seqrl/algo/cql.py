@@ -81,7 +81,7 @@ class CQL(SoftAgent[CQLSection]):
         """Return values of uniform actions and of the policies' of this and of the next input, with log-densities."""
         num, shape = self.algo_config.num_samples, (*p.batch.actions.shape[:2], len(self.discounts))
         uniform = 2.0 * torch.rand(num, *shape, self.codec.dim, device=self.device) - 1.0
-        actions, log_densities = [uniform], [torch.full((num, *shape), -self.codec.dim * math.log(2.0)).to(uniform)]
+        actions, log_densities = [uniform], [uniform.new_full((num, *shape), -self.codec.dim * math.log(2.0))]
         with torch.no_grad():
             for parameters in (p.parameters[:, :-1], p.parameters[:, 1:]):
                 policy = self.actor.distribution(parameters.expand(num, *parameters.shape), None)

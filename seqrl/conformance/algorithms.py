@@ -48,6 +48,7 @@ class AlgoCase:
         actions: Name of an action space in :data:`~seqrl.conformance.cases.ACTION_SPACES`.
         encoder: Timestep encoder.
         values: Further settings of its section.
+        device: Where it computes.
     """
 
     name: str
@@ -55,6 +56,7 @@ class AlgoCase:
     actions: str = "discrete"
     encoder: str = ENCODER
     values: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
     @property
     def space(self) -> spaces.Space[Any]:
@@ -63,7 +65,8 @@ class AlgoCase:
 
     def build(self, seed: int = 0) -> Algo:
         """Return the tiny algorithm."""
-        return small_algo(self.name, self.memory, self.space, seed=seed, encoder=self.encoder, **self.values)
+        values = {"device": self.device, "encoder": self.encoder, **self.values}
+        return small_algo(self.name, self.memory, self.space, seed=seed, **values)
 
     def batch(self, seed: int = 0) -> SeqBatch:
         """Return a batch that it can learn from."""

@@ -105,6 +105,7 @@ def small_algo(
     window: int = 6,
     seed: int = 0,
     encoder: str = "mlp",
+    device: str = "cpu",
     **values: Any,
 ) -> Algo:
     """Return a tiny algorithm with seeded weights; ``values`` are of its section."""
@@ -112,7 +113,7 @@ def small_algo(
     action_space = action_space or ACTION_SPACES["discrete"]
     config = small_config(algo, memory, window, encoder, **values)
     obs = ENCODER_OBS.get(encoder, OBS)
-    return algo_factory(algo, config, obs, ActionCodec(action_space).dim, "cpu", action_space)
+    return algo_factory(algo, config, obs, ActionCodec(action_space).dim, device, action_space)
 
 
 def random_obs(rng: np.random.Generator, specs: Mapping[str, ObsSpec], *lead: int) -> dict[str, torch.Tensor]:

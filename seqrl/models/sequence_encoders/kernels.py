@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from typing import Any
 
 import torch
@@ -23,6 +24,12 @@ def imported_kernel(package: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
         return None
+
+
+def is_deterministic() -> bool:
+    """Return whether the same inputs have to give the same gradients, as mamba-ssm asks for its own kernels."""
+    asked = os.environ.get("MAMBA_DETERMINISTIC")
+    return asked.startswith("1") if asked else torch.are_deterministic_algorithms_enabled()
 
 
 def mamba2_kernel(x: torch.Tensor) -> Any:

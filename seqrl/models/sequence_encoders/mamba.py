@@ -16,6 +16,7 @@ from torch.nn.functional import rms_norm, silu, softplus
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.mlp import make_norm
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
+from seqrl.models.sequence_encoders.kernels import is_deterministic
 from seqrl.models.sequence_encoders.selective_scan import scan_step, selective_scan
 
 MIN_STEP_SIZE, MAX_STEP_SIZE = 1e-3, 1e-1
@@ -42,8 +43,11 @@ def kernel_problem(device: torch.device) -> str | None:
 
 
 def _scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Return the outputs of the scan ``(L, B, E)`` from an empty state, by the kernel where it can be used."""
-    if kernel_problem(u.device):
+    """Return the outputs of the scan ``(L, B, E)`` from an empty state, by the kernel where it can be used.
+
+    The kernel computes in float32 at most, and its gradients differ in their last bits from call to call.
+    """
+    if kernel_problem(u.device) or u.dtype == torch.float64 or is_deterministic():
         start = delta.new_zeros(u.shape[1], a.shape[1], u.shape[2])
         return selective_scan(u, delta, a.t().contiguous(), b, c, start)[0]
     kernel: Any = scan_kernel()

@@ -31,7 +31,7 @@ def acted(policy, inputs):
 def test_it_acts_as_its_original(kind, tmp_path, capsys):
     target = tmp_path / "converted"
     assert convert_checkpoint.main([str(DATA / f"robomimic_{kind}.pth"), str(target)]) == 0
-    policy, checkpoint = seqrl.policy_from_checkpoint(target)
+    policy, checkpoint = seqrl.policy_from_checkpoint(target, device="cpu")
     recorded = RECORDED[kind]
     assert len(recorded["inputs"]) == 100
     np.testing.assert_allclose(acted(policy, recorded["inputs"]), recorded["actions"], atol=1e-6)

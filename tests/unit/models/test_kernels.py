@@ -6,7 +6,7 @@ import torch
 from seqrl.models.sequence_encoders import gated_deltanet, kernels, make_sequence_encoder, mamba2
 
 CASES = {
-    "mamba2": (mamba2, "mamba2_kernel", "mamba-ssm", torch.float32, 1e-3),
+    "mamba2": (mamba2, "mamba2_kernel", "mamba-ssm", torch.float32, 5e-3),
     "gated_deltanet": (gated_deltanet, "delta_kernel", "flash-linear-attention", torch.bfloat16, 5e-2),
 }
 

@@ -71,12 +71,12 @@ def test_scaled_rewards_are_those_of_a_multiplier(tmp_path):
     (source,) = run.parts.data.sources
     returns = source.store.total_reward[source.numbers]
     factor = 1000.0 / (returns.max() - returns.min())
-    assert run.algo.multiplier == pytest.approx(factor, rel=1e-6)
+    assert float(run.algo.multiplier) == pytest.approx(factor, rel=1e-6)
     other = trained(tmp_path, "multiplied", algo={"reward_multiplier": float(np.float32(factor))})
     for name, weight in other.algo.serialize().items():
         torch.testing.assert_close(run.algo.serialize()[name], weight, rtol=1e-5, atol=1e-6)
     loaded, _ = seqrl.policy_from_checkpoint(tmp_path / "scaled")
-    assert loaded.algo.multiplier == pytest.approx(factor, rel=1e-6)
+    assert float(loaded.algo.multiplier) == pytest.approx(factor, rel=1e-6)
 
 
 def test_values_along_an_episode_are_those_of_the_algorithm(tmp_path, capsys):

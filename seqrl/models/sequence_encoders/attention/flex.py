@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,16 @@ MIN_WIDTH = 16
 @functools.cache
 def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention)
+
+
+def _in_tensors(pattern: Pattern, device: torch.device) -> Pattern:
+    """Return the pattern with its numbers in tensors.
+
+    The compiler makes a symbol of a number that is another one in another memory, and fails on it.
+    """
+    numbers = {name: getattr(pattern, name) for name in ("sink_bias", "logit_clip")}
+    given: dict[str, Any] = {k: torch.full((), v, device=device) for k, v in numbers.items() if v is not None}
+    return replace(pattern, **given)
 
 
 @ATTENTIONS.register("flex")
@@ -53,7 +64,7 @@ class Flex(Attention):
     ) -> Float[Tensor, "B N L D"]:
         """Return ``call`` (flex_attention, compiled or not) of the pattern."""
         is_plain = self.pattern.has_plain_scores and not (self.pattern.num_sinks and self.pattern.sink_bias)
-        adjusted = self.pattern.adjusted  # flex_attention counts the arguments: no bound methods
+        adjusted = _in_tensors(self.pattern, q.device).adjusted  # flex_attention counts the arguments: no bound methods
         score_mod = None if is_plain else lambda score, b, h, i, j: adjusted(score, h, i, j)
         y: Tensor = call(q, k, v, score_mod=score_mod, block_mask=self._block_mask(q))
         return y
@@ -64,14 +75,7 @@ class Flex(Attention):
         if self._mask is None or self._mask[0] != key:
             heads = None if self.pattern.score is None else q.shape[1]
             visible = self.pattern.visible
-            mask = create_block_mask(
-                lambda b, h, i, j: visible(h, i, j),
-                None,
-                heads,
-                q.shape[2],
-                q.shape[2],
-                device=q.device,
-                _compile=q.is_cuda,
-            )
+            make = torch.compile(create_block_mask) if q.is_cuda else create_block_mask
+            mask = make(lambda b, h, i, j: visible(h, i, j), None, heads, q.shape[2], q.shape[2], device=q.device)
             self._mask = (key, mask)
         return self._mask[1]

@@ -71,8 +71,8 @@ class Pattern:
 
     window: int
     num_sinks: int = 0
-    sink_bias: float = 0.0
-    logit_clip: float | None = None
+    sink_bias: float | Tensor = 0.0
+    logit_clip: float | Tensor | None = None
     score: AttentionScore | None = None
     head_width: int | None = None
 
@@ -99,7 +99,7 @@ class Pattern:
         """Return the scores after clipping, the bias of the sinks, and the user's function."""
         if self.logit_clip is not None:
             score = self.logit_clip * torch.tanh(score / self.logit_clip)
-        if self.num_sinks and self.sink_bias:
+        if self.num_sinks:
             score = score + self.sink_bias * (key < self.num_sinks)
         if self.score is not None:
             score = self.score.score(score, head, query, torch.minimum(key, query))
