@@ -8,6 +8,7 @@ matrices of the same run; compare them between runs on one machine, not between 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from record import record, table
+from record import RESULTS, record, table
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -235,6 +236,19 @@ def measure(label: str, num: int, window: int, args: argparse.Namespace, unit: f
             }
         )
         algo.nets.zero_grad()
+    return rows
+
+
+def rows_of_gpu() -> list[dict[str, Any]]:
+    """Return the recorded whole steps on a GPU, as the rows of a table."""
+    rows = []
+    for file in (RESULTS / "agents_cuda.json", RESULTS / "agents_cuda_bf16.json"):
+        found = json.loads(file.read_text())
+        precision = {"no": "float32"}.get(found["precision"], found["precision"])
+        for row in found["rows"]:
+            if row["part"] == "whole step":
+                kept = {key: row[key] for key in ("ms", "floor ms", "x floor", "peak MB")}
+                rows.append({"agent": row["agent"], "precision": precision, **kept})
     return rows
 
 

@@ -9,13 +9,14 @@ long after. Variants take turns in every repeat; medians of the repeats are repo
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
-from record import record, table
+from record import RESULTS, record, table
 from sequence_acting import FILLS, SECONDS, acting_names, acting_row, time_acting
 from sequence_variants import (
     LAYERS,
@@ -187,6 +188,27 @@ def time_attention(args: argparse.Namespace) -> dict[str, float]:
             synchronise(args.device)
             times[name].append(time.perf_counter() - begin)
     return {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
+
+
+# ------------------------------------------------------------------------------------------------ the pages
+
+
+def rows_of_gpu_acting() -> list[Cell]:
+    """Return environment steps per second on a GPU, by memory and rows, as recorded."""
+    cells = json.loads((RESULTS / "sequence_acting_cuda.json").read_text())["acting"]
+    sizes = sorted({c["rows"] for c in cells})
+    speed = {(c["variant"], c["rows"]): f"{c['env_steps_per_s']:,.0f}" for c in cells}
+    names = dict.fromkeys(c["variant"] for c in cells)
+    return [{"memory": n, **{f"{k} row{'s' * (k > 1)}": speed[n, k] for k in sizes}} for n in names]
+
+
+def rows_of_gpu_training() -> list[Cell]:
+    """Return tokens per second in training on a GPU with deterministic kernels, by memory and length, as recorded."""
+    cells = json.loads((RESULTS / "sequence_models_cuda_bf16_deterministic.json").read_text())["training"]
+    speed = {(c["variant"], c["length"]): f"{c['tokens_per_s']:,.0f}" for c in cells}
+    lengths = sorted({c["length"] for c in cells})
+    names = dict.fromkeys(c["variant"] for c in cells)
+    return [{"memory": n, **{f"{length:,}": speed[n, length] for length in lengths}} for n in names]
 
 
 # ------------------------------------------------------------------------------------------------ the run

@@ -8,10 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import agents
 import imitation
 import memories
 import policy_speed
 import pong
+import sequence_models
 import suite_play
 import suites
 import where_time_goes
@@ -27,6 +29,9 @@ def test_the_pages_show_what_was_recorded():
     assert table(suite_play.lines(play["environments"])) in suite_play.PAGE.read_text()
     assert table(policy_speed.rows_of_table(speed["policies"])) in policy_speed.PAGE.read_text()
     assert table(pong.rows_of_table(json.loads(pong.RESULT.read_text())["runs"])) in pong.PAGE.read_text()
+    assert table(agents.rows_of_gpu()) in policy_speed.PAGE.read_text()
+    assert table(sequence_models.rows_of_gpu_acting()) in memories.PAGE.read_text()
+    assert table(sequence_models.rows_of_gpu_training()) in memories.PAGE.read_text()
     for text in where_time_goes.tables(json.loads(where_time_goes.RESULT.read_text())).values():
         assert text in where_time_goes.PAGE.read_text()
 

@@ -36,6 +36,28 @@ assert not counters["graph_break"], counters["graph_break"]
 """
 
 
+CLIPS = """
+import torch
+from seqrl.models.sequence_encoders.attention import Pattern, flex, make_attention
+
+for pattern in (Pattern(70, logit_clip=3.0), Pattern(70, logit_clip=5.0), Pattern(70, num_sinks=2, sink_bias=1.0)):
+    backend, qkv = make_attention("flex", pattern, 0.0), torch.randn(2, 200, 3, 2, 32)
+    with torch.no_grad():
+        compiled = backend.flex(*qkv.permute(2, 0, 3, 1, 4), flex._compiled()).transpose(1, 2)
+    torch.testing.assert_close(compiled, backend.sequence(qkv, 0.0), atol=1e-4, rtol=1e-4)
+"""
+
+
+@pytest.mark.slow
+def test_flex_attention_is_compiled_for_more_than_one_clip():
+    """As on a GPU; a CPU can compile what comes before gradients."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", CLIPS], capture_output=True, text=True, timeout=280, check=False, cwd=root
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_compiled_steps_equal_plain_ones():
     root = Path(__file__).parents[2]
