@@ -4,11 +4,14 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
 
 from seqrl.algo.algo import ALGOS
 from seqrl.configs import get_all_registered_configs
+from seqrl.configs.section import Section
+from seqrl.conformance.components import REGISTRIES
 from seqrl.scripts import train
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,6 +32,39 @@ def test_every_key_of_the_algorithm_is_on_its_page(name):
     text = page_of(name)
     for key in BUILT_IN[name].model_fields["algo"].annotation.model_fields:
         assert f"| `algo.{key}` |" in text, key
+
+
+def keys_of(section, prefix):
+    """Yield the keys of a section, of those in it, and of the first entry of lists of sections."""
+    for name, field in section.model_fields.items():
+        if name == "type":
+            continue
+        yield f"{prefix}.{name}"
+        inner = field.get_default(call_default_factory=True)
+        inner = type(inner) if isinstance(inner, Section) else None
+        entries = [a for a in get_args(field.annotation) if isinstance(a, type) and issubclass(a, Section)]
+        if inner is not None and name != "timestep_encoder":
+            yield from keys_of(inner, f"{prefix}.{name}")
+        elif entries and entries[0] is not Section:  # which is a component of a plug-in
+            yield from keys_of(entries[0], f"{prefix}.{name}" + ".0" * (get_origin(field.annotation) is list))
+
+
+def test_every_other_key_is_on_the_page_of_keys():
+    text = (DOCS / "keys.md").read_text()
+    fields = BUILT_IN["actor_critic"].model_fields
+    sections = {name: type(fields[name].get_default()) for name in fields if name not in ("algo_name", "algo")}
+    keys = [key for name, section in sections.items() if issubclass(section, Section) for key in keys_of(section, name)]
+    assert len(keys) > 130
+    assert not [key for key in keys if f"| `{key}` |" not in text]
+
+
+def test_every_component_has_its_table():
+    tabled = set(re.findall(r"<!-- settings \S+ (\S+) -->", "".join(page.read_text() for page in DOCS.rglob("*.md"))))
+    keys = {f"{s.__module__}:{s.__name__}": s.model_fields for r in REGISTRIES for s in r.sections.values()}
+    missing = {
+        key for key, fields in keys.items() if key.startswith("seqrl.") and fields.keys() - {"type", "num_frames"}
+    }
+    assert not missing - tabled
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: p.stem)
