@@ -220,7 +220,7 @@ def require_space(folder: Path, num_bytes: int) -> None:
         OSError: If fewer bytes are free where ``folder`` lies.
     """
     if num_bytes > shutil.disk_usage(folder).free:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def space_left(path: Path, error: Exception) -> str:

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from seqrl.core.errors import DataError, EnvError
-from seqrl.core.files import new_file, write_json
+from seqrl.core.files import new_file, require_space, write_json
 from seqrl.core.spaces import flatten_obs
 from seqrl.core.strict_json import parse_json
 from seqrl.data.hdf5_file import foreign_file, own_file
@@ -242,6 +242,7 @@ def _env_args(data: h5py.Group, wanted: Wanted) -> str:
 def _join(source: Path, target: Path, parts: Path, demos: Sequence[str], wanted: Wanted) -> None:
     """Write the demonstrations as one file, with all that the source holds beside observations, rewards and ends."""
     made = ("obs", "next_obs", "rewards", "dones")
+    require_space(target.parent, sum((parts / f"{name}.hdf5").stat().st_size for name in demos))
     with (
         new_file(target) as temporary,
         naming(source),

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import gymnasium as gym
@@ -388,6 +389,16 @@ def test_an_interrupted_run_goes_on_where_it_stood(raw, capsys):
     done = capsys.readouterr().err.splitlines()
     assert done == ["1 of 3: demo_1", "2 of 3: demo_2", "3 of 3: demo_10"], "the data is another, so all is"
     assert sorted(p.name for p in raw.parent.iterdir() if "parts" in p.name) == []
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_a_disk_without_room_for_the_whole_is_told_and_keeps_the_parts(raw, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
+        assert to_obs(raw) == 2
+    assert f"error: {raw.parent}: No space left on device" in capsys.readouterr().err
+    assert to_obs(raw) == 0
+    assert capsys.readouterr().err == "", "nothing was played twice"
 
 
 def test_what_states_to_obs_cannot_do_is_told(raw, slid, capsys):
