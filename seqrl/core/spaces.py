@@ -474,21 +474,23 @@ def extremes(parts: Iterable[np.ndarray]) -> np.ndarray:
 def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
     """Return the action space that recorded actions imply, for data that does not bring one.
 
-    Floats mean a Box of [-1, 1] (robomimic's convention), or one without bounds if they leave it; a vector of integers
-    means Discrete.
+    Floats mean a Box of [-1, 1] (robomimic's convention), or one without bounds if they leave it; an integer per step
+    means Discrete, and several MultiDiscrete, each up to the greatest one seen.
 
     Raises:
-        DataError: If integers are negative or huge, or the dtype says nothing.
+        DataError: If integers are negative or huge, or dtype and shape say nothing.
     """
-    if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
+    if np.issubdtype(actions.dtype, np.integer) and (actions.ndim == 1 or (actions.ndim == 2 and actions.shape[1] > 1)):
         if actions.min(initial=0) < 0 or actions.max(initial=0) >= MOST_INFERRED:
             reached = [int(actions.min()), int(actions.max())]
-            raise DataError(f"integer actions reach {reached}, but Discrete actions must be 0 to {MOST_INFERRED - 1}")
-        return spaces.Discrete(int(actions.max()) + 1)
+            raise DataError(f"integer actions reach {reached}, but they have to be 0 to {MOST_INFERRED - 1}")
+        sizes = actions.max(0) + 1
+        return spaces.Discrete(int(sizes)) if actions.ndim == 1 else spaces.MultiDiscrete(sizes.astype(np.int64))
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(
-            f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred; "
-            "in a robomimic file, write it as JSON to the attribute 'action_space' of the group 'data'"
+            f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred: store one integer per "
+            "step (no second axis) or floats; or, in a robomimic file, write the space as JSON to the attribute "
+            "'action_space' of the group 'data'"
         )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
         return spaces.Box(-np.inf, np.inf, actions.shape[1:], np.float32)

@@ -410,6 +410,14 @@ def test_a_vector_of_integers_implies_discrete():
     assert infer_action_space(np.array([0, 3, 2])) == spaces.Discrete(4)
 
 
+def test_several_integers_imply_multi_discrete():
+    assert infer_action_space(np.array([[0, 3], [2, 1]])) == spaces.MultiDiscrete([3, 4])
+    with pytest.raises(DataError, match=r"integer actions reach \[-1, 3\], but they have to be 0 to"):
+        infer_action_space(np.array([[0, 3], [-1, 1]]))
+    with pytest.raises(DataError, match=r"int64 actions of shape \(1,\) cannot be inferred: store one integer per step"):
+        infer_action_space(np.array([[0], [2]]))
+
+
 def test_floats_beyond_one_imply_a_box_without_bounds():
     assert infer_action_space(np.array([[0.5], [-1.5]])) == spaces.Box(-INF, INF, (1,), np.float32)
 
