@@ -414,7 +414,9 @@ def test_several_integers_imply_multi_discrete():
     assert infer_action_space(np.array([[0, 3], [2, 1]])) == spaces.MultiDiscrete([3, 4])
     with pytest.raises(DataError, match=r"integer actions reach \[-1, 3\], but they have to be 0 to"):
         infer_action_space(np.array([[0, 3], [-1, 1]]))
-    with pytest.raises(DataError, match=r"int64 actions of shape \(1,\) cannot be inferred: store one integer per step"):
+    with pytest.raises(
+        DataError, match=r"int64 actions of shape \(1,\) cannot be inferred: store one integer per step"
+    ):
         infer_action_space(np.array([[0], [2]]))
 
 
