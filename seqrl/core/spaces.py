@@ -488,8 +488,8 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
         return spaces.Discrete(int(sizes)) if actions.ndim == 1 else spaces.MultiDiscrete(sizes.astype(np.int64))
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(
-            f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred: store one integer per "
-            "step (no second axis) or floats; or, in a robomimic file, write the space as JSON to the attribute "
+            f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred: store one integer "
+            "per step (no second axis) or floats; or, in a robomimic file, write the space as JSON to the attribute "
             "'action_space' of the group 'data'"
         )
     if float(np.abs(actions).max(initial=0.0)) > 1.0 + 1e-6:
