@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -138,16 +139,29 @@ def _rendering(maker: Any) -> Any:
     return functools.partial(maker, render_mode="rgb_array") if is_named(maker) else maker
 
 
-def can_render(makers: Makers) -> bool:
-    """Tell whether environments that are named by an id can render arrays; a callable of the user's is believed to."""
+def why_not_rendered(makers: Makers) -> str | None:
+    """Return why environments that are named by an id cannot render arrays, or None if they can.
+
+    A callable of the user's that makes them itself is believed to.
+    """
     for maker in [makers] if callable(makers) else makers[:MAX_TASKS]:
         if is_named(maker):
             env = maker()
-            modes = env.metadata.get("render_modes") or ()
+            modes, make = env.metadata.get("render_modes") or (), getattr(env.spec, "entry_point", None)
             env.close()
             if "rgb_array" not in modes:
-                return False
-    return True
+                return "the environment has no render mode 'rgb_array'"
+            if callable(make) and not _takes_render_mode(make):
+                return f"{getattr(make, '__name__', make)}() takes no argument render_mode that it could pass on"
+    return None
+
+
+def _takes_render_mode(make: Any) -> bool:
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):  # written in C
+        return True
+    return "render_mode" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def is_named(maker: Any) -> bool:

@@ -15,7 +15,7 @@ from seqrl.core.seeding import integer_seed
 from seqrl.envs.metrics import Episode
 from seqrl.moved import moved_names
 from seqrl.reports.series import read_metrics
-from seqrl.rollout.filming import can_render, record_episodes
+from seqrl.rollout.filming import record_episodes, why_not_rendered
 from seqrl.rollout.video import VideoWriter, check_video_suffix
 from seqrl.training.parts import Parts
 from seqrl.training.progress import Progress
@@ -83,8 +83,8 @@ def record_evaluation(
     try:
         if parts.world.eval_makers is None:
             raise EnvError("there is no environment to evaluate in")
-        if not can_render(parts.world.eval_makers):
-            logger.info("no video: the environment has no render mode 'rgb_array'")
+        if reason := why_not_rendered(parts.world.eval_makers):
+            logger.info("no video: %s", reason)
             return None
         with VideoWriter(file, fps) as video:
             return record_episodes(

@@ -217,3 +217,18 @@ def test_an_environment_that_draws_nothing_costs_a_note_and_no_warning(caplog, r
     run = seqrl.train("actor_critic", env=Lamp, memory="gru", name="lamp", collect=collect, **{**TINY, **report})
     assert not [w for w in recwarn if "render" in str(w.message)]
     assert "no video: the environment has no render mode 'rgb_array'" in (run.path / "log.txt").read_text()
+
+
+def balanced():
+    return gym.make("CartPole-v1")
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_function_that_takes_no_render_mode_costs_a_note_and_no_warning():
+    report = {"experiment": {**TINY["experiment"], "report": {"enabled": True}}}
+    collect = {"steps_per_epoch": 20, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
+    run = seqrl.train("actor_critic", env=balanced, memory="gru", name="rod", collect=collect, **{**TINY, **report})
+    said = (run.path / "log.txt").read_text()
+    assert "no video: balanced() takes no argument render_mode that it could pass on" in said
+    assert "warning: no video" not in said
+    assert "Traceback" not in said
