@@ -9,6 +9,7 @@ import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,16 @@ def states_to_obs(
         else:
             stack.callback(_close_environments)
             finished = map(_one, tasks)
-        for name in finished:
-            num_done += 1
-            if said is not None:
-                said(num_done, len(demos), name)
+        try:
+            for name in finished:
+                num_done += 1
+                if said is not None:
+                    said(num_done, len(demos), name)
+        except BrokenProcessPool as error:
+            raise EnvError(
+                f"a process that plays demonstrations died (out of memory?) after {num_done} of {len(demos)}; the same "
+                "command goes on from there, with fewer processes if need be"
+            ) from error
     _join(source, target, parts, demos, wanted)
     shutil.rmtree(parts)
     return len(demos)

@@ -267,6 +267,7 @@ def test_states_are_drawn_one_after_the_other(slid, tmp_path, capsys):
 
 # ------------------------------------------------------------------------------------------ states to observations
 SLIDER = """
+import os
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
@@ -294,6 +295,8 @@ class Slider(gym.Env):
         return 10 * float(self.x[0])
 
     def reset_to(self, state):
+        if state["states"][0] < -5:
+            os._exit(9)
         if state["states"][0] < 0:
             raise RuntimeError("the simulator broke")
         self.x = np.asarray(state["states"], np.float32)
@@ -389,6 +392,16 @@ def test_an_interrupted_run_goes_on_where_it_stood(raw, capsys):
     done = capsys.readouterr().err.splitlines()
     assert done == ["1 of 3: demo_1", "2 of 3: demo_2", "3 of 3: demo_10"], "the data is another, so all is"
     assert sorted(p.name for p in raw.parent.iterdir() if "parts" in p.name) == []
+
+
+@pytest.mark.usefixtures("registries_as_before")
+def test_a_process_that_dies_is_told(raw, capsys):
+    with h5py.File(raw, "r+") as file:
+        file["data/demo_10/states"][3] = -9.0
+    assert to_obs(raw, "--num_procs", "2") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: a process that plays demonstrations died (out of memory?) after")
+    assert said.endswith("of 3; the same command goes on from there, with fewer processes if need be")
 
 
 @pytest.mark.usefixtures("registries_as_before")
