@@ -51,7 +51,7 @@ def table(cls: type[Section], prefix: str) -> str:
         else:
             shown = "required" if default is PydanticUndefined else f"`{json.dumps(default)}`"
         rule = "" if isinstance(default, Section) else legal(properties[name])
-        lines.append(f"| `{prefix}.{name}` | {shown} | {rule} | {meaning} |")
+        lines.append(f"| `{prefix}.{name}` | {shown} | {rule} | {meaning.replace('``', '`')} |")
     return "\n".join(lines) + "\n"
 
 

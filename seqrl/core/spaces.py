@@ -484,8 +484,8 @@ def infer_action_space(actions: np.ndarray) -> spaces.Space[Any]:
         if actions.min(initial=0) < 0 or actions.max(initial=0) >= MOST_INFERRED:
             reached = [int(actions.min()), int(actions.max())]
             raise DataError(f"integer actions reach {reached}, but they have to be 0 to {MOST_INFERRED - 1}")
-        sizes = actions.max(0) + 1
-        return spaces.Discrete(int(sizes)) if actions.ndim == 1 else spaces.MultiDiscrete(sizes.astype(np.int64))
+        sizes = actions.max(0).astype(np.int64) + 1
+        return spaces.Discrete(int(sizes)) if actions.ndim == 1 else spaces.MultiDiscrete(sizes)
     if not np.issubdtype(actions.dtype, np.floating):
         raise DataError(
             f"the space of {actions.dtype} actions of shape {actions.shape[1:]} cannot be inferred: store one integer "

@@ -152,7 +152,9 @@ def why_not_rendered(makers: Makers) -> str | None:
             if "rgb_array" not in modes:
                 return "the environment has no render mode 'rgb_array'"
             if callable(make) and not _takes_render_mode(make):
-                return f"{getattr(make, '__name__', make)}() takes no argument render_mode that it could pass on"
+                return (
+                    f"{getattr(make, '__name__', make)}() has no argument 'render_mode' to pass on to the environment"
+                )
     return None
 
 

@@ -229,6 +229,6 @@ def test_a_function_that_takes_no_render_mode_costs_a_note_and_no_warning():
     collect = {"steps_per_epoch": 20, "num_envs": 2, "replay": {"min_transitions": 1, "min_trajectories": 1}}
     run = seqrl.train("actor_critic", env=balanced, memory="gru", name="rod", collect=collect, **{**TINY, **report})
     said = (run.path / "log.txt").read_text()
-    assert "no video: balanced() takes no argument render_mode that it could pass on" in said
+    assert "no video: balanced() has no argument 'render_mode' to pass on to the environment" in said
     assert "warning: no video" not in said
     assert "Traceback" not in said

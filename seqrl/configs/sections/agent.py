@@ -22,7 +22,7 @@ class CriticSection(Section):
     num_critics: PositiveInt = Field(4, description="Critics in the ensemble.")
     num_layers: PositiveInt = Field(2, description="Hidden layers.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
-    activation: ActivationName = Field("leaky_relu", description="Activation.")
+    activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     norm: Literal["none", "layer"] = Field("none", description="Normalisation before each activation.")
     kwargs: dict[str, Any] = Field({}, description="Further arguments of a plug-in's class.")
 

@@ -32,10 +32,10 @@ class TransformerDenoiserSection(Section):
     """One token per action of the chunk; any number of them."""
 
     type: Literal["transformer"] = "transformer"
-    d_model: PositiveInt = Field(128, multiple_of=2, description="Width.")
+    d_model: PositiveInt = Field(128, multiple_of=2, description="Width of the residual stream.")
     num_heads: PositiveInt = Field(4, description="Attention heads.")
     num_layers: PositiveInt = Field(4, description="Layers.")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after attention and feed-forward layers.")
 
 
 @DENOISERS.register_section("mlp")
@@ -46,4 +46,4 @@ class MLPDenoiserSection(Section):
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
     num_layers: PositiveInt = Field(3, description="Hidden layers.")
     d_time: PositiveInt = Field(32, ge=2, multiple_of=2, description="Width of the embedding of the noise level.")
-    activation: ActivationName = Field("mish", description="Activation.")
+    activation: ActivationName = Field("mish", description="Activation of the hidden layers.")

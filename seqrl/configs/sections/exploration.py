@@ -40,9 +40,9 @@ class BilevelSection(_AnnealedSection):
     type: Literal["bilevel"] = "bilevel"
     rollout_steps: PositiveInt = Field(description="Steps within a rollout over which epsilon falls.")
     start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon of a rollout's first step, at first.")
-    end: float = Field(0.05, ge=0.0, le=1.0, description="The same in the end.")
+    end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon of a rollout's first step, in the end.")
     late_start: float = Field(0.8, ge=0.0, le=1.0, description="Epsilon after rollout_steps, at first.")
-    late_end: float = Field(0.01, ge=0.0, le=1.0, description="The same in the end.")
+    late_end: float = Field(0.01, ge=0.0, le=1.0, description="Epsilon after rollout_steps, in the end.")
 
 
 @EXPLORATIONS.register_section("none")

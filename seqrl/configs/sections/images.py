@@ -44,7 +44,7 @@ class NatureSection(PlainSection):
     channels: list[PositiveInt] = Field([32, 64, 64], min_length=1, description="Channels of each convolution.")
     kernels: list[PositiveInt] = Field([8, 4, 3], min_length=1, description="Width of each kernel, in pixels.")
     strides: list[PositiveInt] = Field([4, 2, 1], min_length=1, description="Stride of each convolution, in pixels.")
-    activation: ActivationName = Field("relu", description="Activation.")
+    activation: ActivationName = Field("relu", description="Activation of the convolutions.")
 
 
 @IMAGE_CORES.register_section("impala")
@@ -54,7 +54,7 @@ class ImpalaSection(ConvolutionalSection):
     type: Literal["impala"] = "impala"
     block_channels: list[PositiveInt] = Field([16, 32, 32], min_length=1, description="Channels of every block.")
     use_group_norm: bool = Field(True, description="Group norm after every block, in groups of 16 channels.")
-    activation: ActivationName = Field("relu", description="Activation.")
+    activation: ActivationName = Field("relu", description="Activation of the convolutions.")
 
 
 @IMAGE_CORES.register_section("drq")
@@ -63,7 +63,7 @@ class DrQSection(ConvolutionalSection):
 
     type: Literal["drq"] = "drq"
     channels: PositiveInt = Field(32, description="Channels of every convolution.")
-    activation: ActivationName = Field("relu", description="Activation.")
+    activation: ActivationName = Field("relu", description="Activation of the convolutions.")
 
 
 @IMAGE_CORES.register_section("gridworld")
@@ -74,7 +74,7 @@ class GridworldSection(PlainSection):
     channels: list[PositiveInt] = Field([16, 32, 64], min_length=1, description="Channels of each convolution.")
     kernels: list[PositiveInt] = Field([2, 2, 2], min_length=1, description="Width of each kernel, in pixels.")
     strides: list[PositiveInt] = Field([1, 1, 1], min_length=1, description="Stride of each convolution, in pixels.")
-    activation: ActivationName = Field("relu", description="Activation.")
+    activation: ActivationName = Field("relu", description="Activation of the convolutions.")
 
 
 class ResNetSection(ConvolutionalSection):
@@ -132,9 +132,15 @@ class ColorSection(RandomizerSection):
     """Changes brightness, contrast, saturation and hue of RGB images; ranges as in torchvision's ColorJitter."""
 
     type: Literal["color"] = "color"
-    brightness: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
-    contrast: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
-    saturation: NonNegativeFloat = Field(0.3, description="Factor from max(0, 1 - x) to 1 + x.")
+    brightness: NonNegativeFloat = Field(
+        0.3, description="Largest change x: the brightness is multiplied by a factor from max(0, 1 - x) to 1 + x."
+    )
+    contrast: NonNegativeFloat = Field(
+        0.3, description="Largest change x: the contrast is multiplied by a factor from max(0, 1 - x) to 1 + x."
+    )
+    saturation: NonNegativeFloat = Field(
+        0.3, description="Largest change x: the saturation is multiplied by a factor from max(0, 1 - x) to 1 + x."
+    )
     hue: float = Field(0.3, ge=0.0, le=0.5, description="From -x to x, in turns of the colour wheel.")
 
 

@@ -114,7 +114,9 @@ class TextSection(Section):
     """Text, by a fixed vector for each sentence: those of a table, or of a function."""
 
     type: Literal["text"] = "text"
-    texts: list[str] = Field([], description="All sentences of the table; none asks the function.")
+    texts: list[str] = Field(
+        [], description="Sentences of the table; without any, the function encodes every sentence."
+    )
     vectors: str | None = Field(
         None, min_length=1, description="Local .npy file of the table: a row for each sentence, d_vector numbers wide."
     )
@@ -132,8 +134,8 @@ class GoalSection(Section):
         None, description="Goals in the entry; null is its first axis, or one for a flat entry."
     )
     num_layers: NonNegativeInt = Field(1, description="Hidden layers of the network that embeds one goal.")
-    d_hidden: PositiveInt = Field(128, description="Their width.")
+    d_hidden: PositiveInt = Field(128, description="Width of the hidden layers.")
     d_goal: PositiveInt = Field(32, description="Width of one embedded goal.")
     d_output: PositiveInt = Field(64, description="Width of the entry's encoding.")
     normalize_inputs: bool = Field(True, description="Standardise by moving statistics that all goals share.")
-    activation: ActivationName = Field("leaky_relu", description="Activation.")
+    activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")

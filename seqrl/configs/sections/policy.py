@@ -71,7 +71,7 @@ class ActorSection(Section):
     network: str = Field("mlp", description="The class: mlp, or one of a plug-in, registered with ACTORS.")
     num_layers: NonNegativeInt = Field(2, description="Hidden layers, or residual blocks.")
     d_hidden: PositiveInt = Field(256, description="Width of the hidden layers.")
-    activation: ActivationName = Field("leaky_relu", description="Activation.")
+    activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     is_residual: bool = Field(False, description="Residual blocks with norms, inner width 2 d_hidden.")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Share of hidden features dropped in training.")
     obs_keys: list[str] = Field([], description="Observation entries that the actor reads besides the memory.")

@@ -184,9 +184,7 @@ class SourceSection(Section):
 class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""
 
-    path: str | None = Field(
-        None, description="A seqrl store, or a file or folder in any readable format (docs/data.md)."
-    )
+    path: str | None = Field(None, description="A seqrl store, or a file or folder in any readable format.")
     format: str | None = Field(
         None, description="Name of the reader of the path, such as 'robomimic'; null takes the first that can read it."
     )

@@ -27,11 +27,11 @@ class FeedForwardSection(MemorySection):
 
     normed = ("d_model",)
     type: Literal["feedforward"] = "feedforward"
-    d_model: PositiveInt = Field(256, description="Width.")
+    d_model: PositiveInt = Field(256, description="Width of the residual stream, and of the output.")
     d_ff: PositiveInt = Field(1024, description="Hidden width of each residual block.")
     num_layers: NonNegativeInt = Field(1, description="Residual blocks.")
-    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout.")
-    activation: ActivationName = Field("leaky_relu", description="Activation.")
+    dropout: float = Field(0.0, ge=0.0, lt=1.0, description="Dropout after each layer.")
+    activation: ActivationName = Field("leaky_relu", description="Activation of the hidden layers.")
     norm: NormName = Field("layer", description="Normalisation of the output.")
 
 

@@ -33,8 +33,8 @@ class GatedDeltaNetMixer(Mixer):
     :math:`\alpha_t = \exp(-a\,\mathrm{softplus}(w_\alpha x_t + b))`, where ``a`` and ``b`` are learned. At first the
     heads forget in one step to the window.
 
-    The kernel of the package flash-linear-attention is used on a GPU in half precision, from an empty state; with
-    Triton 3.4 to 3.7.0 it refuses to train on Hopper GPUs, and with later versions it has not been tried.
+    The kernel of the package flash-linear-attention is used on a GPU in half precision, from an empty state, except on
+    Hopper GPUs with Triton 3.4.0 to 3.7.0, where it refuses to train; with later versions it has not been tried.
     """
 
     def __init__(

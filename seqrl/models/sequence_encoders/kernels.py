@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -38,6 +39,24 @@ def mamba2_kernel(x: torch.Tensor) -> Any:
 
 
 def delta_kernel(x: torch.Tensor) -> Any:
-    """Return flash-linear-attention's kernel for such inputs, which has to be on a GPU and in half precision."""
+    """Return flash-linear-attention's kernel for such inputs, or None where plain PyTorch has to do.
+
+    It needs a GPU and half precision, and refuses to train on Hopper GPUs with Triton 3.4.0 to 3.7.0.
+    """
     is_half = x.dtype in (torch.bfloat16, torch.float16)
-    return imported_kernel("flash-linear-attention") if x.is_cuda and is_half else None
+    if not (x.is_cuda and is_half) or refuses_hopper(torch.cuda.get_device_capability(x.device)[0], _triton()):
+        return None
+    return imported_kernel("flash-linear-attention")
+
+
+def refuses_hopper(capability: int, triton: tuple[int, ...]) -> bool:
+    """Tell whether flash-linear-attention refuses to train on a GPU of this capability, with this Triton."""
+    return capability == 9 and (3, 4) <= triton < (3, 7, 1)
+
+
+@functools.cache
+def _triton() -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in version("triton").split("+")[0].split(".")[:3])
+    except (PackageNotFoundError, ValueError):
+        return ()

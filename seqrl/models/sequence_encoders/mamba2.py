@@ -37,7 +37,8 @@ class Mamba2Mixer(Mixer):
     step to the window at first. A head that remembers for T steps starts with a step size of ``T ** -0.5``, so that all
     it holds is as large as one input.
 
-    The kernel of the package mamba-ssm is used on a GPU, from an empty state; it multiplies in 10 bits of precision.
+    The kernel of the package mamba-ssm is used on a GPU, from an empty state; in float32 it
+    rounds the inputs of its products to 10 bits.
     """
 
     def __init__(

@@ -408,10 +408,12 @@ def test_floats_imply_a_box_of_one():
 
 def test_a_vector_of_integers_implies_discrete():
     assert infer_action_space(np.array([0, 3, 2])) == spaces.Discrete(4)
+    assert infer_action_space(np.array([0, 255], np.uint8)) == spaces.Discrete(256)
 
 
 def test_several_integers_imply_multi_discrete():
     assert infer_action_space(np.array([[0, 3], [2, 1]])) == spaces.MultiDiscrete([3, 4])
+    assert infer_action_space(np.array([[0, 255], [2, 1]], np.uint8)) == spaces.MultiDiscrete([3, 256])
     with pytest.raises(DataError, match=r"integer actions reach \[-1, 3\], but they have to be 0 to"):
         infer_action_space(np.array([[0, 3], [-1, 1]]))
     with pytest.raises(
