@@ -91,7 +91,7 @@ def _kernels() -> dict[str, str]:
     import torch
 
     from seqrl.models.sequence_encoders.attention.flash import flash_problem
-    from seqrl.models.sequence_encoders.kernels import imported_kernel
+    from seqrl.models.sequence_encoders.kernels import delta_kernel
     from seqrl.models.sequence_encoders.mamba import kernel_problem
 
     is_gpu = torch.cuda.is_available()
@@ -107,8 +107,9 @@ def _kernels() -> dict[str, str]:
         else "not used: no gradient on a CPU; plain PyTorch instead",
         "mamba-ssm": f"not used: {no_mamba}; plain PyTorch instead" if no_mamba else "used in training",
         "flash-linear-attention": "used in training in half precision"
-        if is_gpu and imported_kernel("flash-linear-attention")
-        else "not used: it needs an NVIDIA GPU and pip install 'seqrl[deltanet]'; plain PyTorch instead",
+        if delta_kernel(torch.empty((), dtype=torch.bfloat16, device=device))
+        else "not used: it needs an NVIDIA GPU (on Hopper with Triton 3.7.1) and pip install 'seqrl[deltanet]'; plain "
+        "PyTorch instead",
         "optimizer": "fused AdamW or Adam",
         "compile": "off",
     }

@@ -48,23 +48,23 @@ for pattern in (Pattern(70, logit_clip=3.0), Pattern(70, logit_clip=5.0), Patter
 """
 
 
+def ends_well(program):
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=280, check=False, cwd=root
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.slow
 def test_flex_attention_is_compiled_for_more_than_one_clip():
     """As on a GPU; a CPU can compile what comes before gradients."""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", CLIPS], capture_output=True, text=True, timeout=280, check=False, cwd=root
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    ends_well(CLIPS)
 
 
 @pytest.mark.slow
 def test_compiled_steps_equal_plain_ones():
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=280, check=False, cwd=root
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    ends_well(PROGRAM)
 
 
 def test_the_compiler_is_not_imported_before_it_is_needed():
