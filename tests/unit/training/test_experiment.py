@@ -41,6 +41,27 @@ def rows(stats):
     return [json.loads(line) for line in (stats.path / "metrics.jsonl").read_text().splitlines()]
 
 
+# --------------------------------------------------------------------------------- speed on a CPU
+def test_on_a_cpu_numbers_too_small_to_matter_are_zero(tmp_path):
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this CPU keeps them")
+    torch.set_flush_denormal(False)
+    seen = []
+
+    class Seen(Experiment):
+        def train_step(self, batch, step):
+            seen.append(_tiny())
+            return super().train_step(batch, step)
+
+    assert _tiny() > 0.0
+    learned(Seen, short(tmp_path))
+    assert seen == [0.0] * 2
+
+
+def _tiny():
+    return (torch.full((), 2e-38) * 0.1).item()
+
+
 # --------------------------------------------------------------------------------- a checkpoint's run file
 @pytest.mark.parametrize("kind", ["file", "module", "environment", "expert"])
 def test_a_run_of_a_checkpoints_config_imports_nothing_unasked(kind, tmp_path, monkeypatch):
