@@ -25,6 +25,8 @@ ACTING_STEPS, STEPS_PER_UPDATE = 5, 20
 NUM_ENVS = 12
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
 TOKENS = 1536
+MANY_PASSES = 100
+"""Passes over fixed data after which a memory is expected to know it by heart."""
 GAMMA, LONG_GAMMA, N_STEP = 0.98, 0.99, 5
 BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
@@ -59,6 +61,7 @@ class Budget:
         horizon_source: How that is known.
         action_kind: ``categorical``, ``binary``, ``continuous`` or ``hybrid``, as :class:`ActionCodec` calls it.
         is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
+        transitions: Of the fixed data, as far as known.
     """
 
     env_steps: int | None = None
@@ -67,6 +70,7 @@ class Budget:
     horizon_source: str = ""
     action_kind: str = "categorical"
     is_a_trial: bool = False
+    transitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,10 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     length = "of unknown length" if budget.horizon is None else f"of up to {budget.horizon} steps"
     why = f"episodes {length}{f', {budget.horizon_source}' if budget.horizon_source else ''}"
     window = _window(values, budget)
-    batch, of_batch = max(8, min(64, TOKENS // window)), f"about {TOKENS} steps in windows of {window}"
+    batch, of_batch = _batch_size(values, budget), f"about {TOKENS} steps in windows of {window}"
     if _is_reactive(values, budget):
         why = f"no memory and continuous actions: just longer than the {N_STEP}-step returns"
-        batch, of_batch = REACTIVE_BATCH, "no memory and continuous actions: many small gradient steps"
+        of_batch = "no memory and continuous actions: many small gradient steps"
     elif not _fits(budget):
         why += ": a window holds part of an episode; it must cover the longest delay to remember"
     memory = value_at(values, "algo.sequence_encoder.type", "transformer")
@@ -196,6 +200,11 @@ def _window(values: Mapping[str, Any], budget: Budget) -> int:
     """
     window = max(budget.horizon or 0, MIN_WINDOW) if _fits(budget) else PART_WINDOW
     return int(value_at(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
+
+
+def _batch_size(values: Mapping[str, Any], budget: Budget) -> int:
+    """Return the windows of a batch that is not given."""
+    return REACTIVE_BATCH if _is_reactive(values, budget) else max(8, min(64, TOKENS // _window(values, budget)))
 
 
 def _remembers(values: Mapping[str, Any]) -> bool:
@@ -290,7 +299,19 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         )
     total = _planned(budget, epochs * per_epoch, "train.steps_per_epoch")
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
-    return [steps, *_optimizer(total)]
+    return [steps, *_optimizer(total), *_by_heart(values, budget, total)]
+
+
+def _by_heart(values: Mapping[str, Any], budget: Budget, total: int) -> list[Derived]:
+    """Return what keeps a memory from learning little data by heart, in a run that sees it many times."""
+    if budget.transitions is None or not _remembers(values):
+        return []
+    window, batch = _window(values, budget), value_at(values, "train.batch_size", _batch_size(values, budget))
+    passes = round(total * batch * window / max(budget.transitions, 1))
+    if passes <= MANY_PASSES:
+        return []
+    why = f"{passes:,} passes over the data: so that the memory does not learn it by heart"
+    return [Derived("algo.memory_dropout", 0.3, why), Derived("observation.prev_dropout", 0.25, why)]
 
 
 def _planned(budget: Budget, planned: int, keys: str) -> int:

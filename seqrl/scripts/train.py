@@ -152,7 +152,7 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
     if args.env_steps:
         budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
     else:
-        budget = Budget(None, args.gradient_steps, *_longest_of_data(values), is_a_trial=args.debug)
+        budget = Budget(None, args.gradient_steps, **_of_data(values), is_a_trial=args.debug)
     values, derived = with_budget(values, budget)
     return values, [f"derived: {entry}" for entry in derived]
 
@@ -178,15 +178,19 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
     return steps, source, kind if len({kind for *_, kind in found}) == 1 else "hybrid"
 
 
-def _longest_of_data(values: dict[str, Any]) -> tuple[int | None, str]:
-    """Return the length of the data's longest episodes, and how it is known."""
+def _of_data(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what a budget needs to know of fixed data: its longest episode, and how many transitions there are."""
     from seqrl.data.ingest import open_store
 
     train = build_section(TrainSection, values["train"], "the run file", "train")
     files = [s for s in train.data if s.path is not None]
     stores = [open_store(str(s.path), s.reader_options(), format=s.format) for s in files]
-    lengths = [int(store.length.max()) for store in stores if len(store)]
-    return (max(lengths), "the longest of the data") if lengths else (None, "")
+    lengths = [store.length for store in stores if len(store)]
+    if not lengths:
+        return {}
+    longest, total = max(int(each.max()) for each in lengths), sum(int(each.sum()) for each in lengths)
+    known = {"horizon": longest, "horizon_source": "the longest of the data"}
+    return known if len(files) < len(train.data) else {**known, "transitions": total}
 
 
 def _data(args: argparse.Namespace) -> list[str]:

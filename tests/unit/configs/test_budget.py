@@ -8,7 +8,7 @@ from seqrl.configs import config_factory, get_all_registered_configs
 from seqrl.configs.budget import MAX_WINDOW, Budget, with_budget
 from seqrl.core.errors import ConfigError
 from seqrl.envs.horizon import horizon_and_kind
-from seqrl.scripts import train
+from seqrl.scripts import collect_dataset, train
 
 
 def planned(values=None, **budget):
@@ -122,6 +122,28 @@ def test_only_what_remembers_knows_a_time_limit():
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
+
+
+@pytest.mark.parametrize(
+    ("transitions", "memory", "expected"),
+    [
+        (4_000, "gru", (0.3, 0.25)),
+        (40_000, "gru", (0.3, 0.25)),
+        (50_000, "gru", (0.0, 0.0)),
+        (None, "gru", (0.0, 0.0)),
+        (4_000, "feedforward", (0.0, 0.0)),
+    ],
+)
+def test_a_memory_that_sees_fixed_data_many_times_does_not_learn_it_by_heart(transitions, memory, expected):
+    values = {"algo_name": "iql", "algo": {"sequence_encoder": {"type": memory}}}
+    config, derived = planned(values, gradient_steps=4_000, horizon=7, transitions=transitions)
+    assert (config.algo.memory_dropout, config.observation.prev_dropout) == expected
+    if any(expected):
+        assert f"{4_000 * 64 * 16 / transitions:,.0f} passes" in derived["algo.memory_dropout"].reason
+    given = {**values, "algo": {**values["algo"], "memory_dropout": 0.1}, "train": {"batch_size": 16}}
+    config, _ = planned(given, gradient_steps=4_000, horizon=7, transitions=transitions)
+    assert config.algo.memory_dropout == 0.1
+    assert config.observation.prev_dropout == (0.25 if transitions == 4_000 and memory == "gru" else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +280,19 @@ def test_the_command_line_plans_and_tells(capsys):
     assert (config.train.window_steps, config.train.batch_size) == (16, 2)
     assert any(note.startswith("derived: ") for note in notes)
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "dropout"), [([], 0.3), ([{"scripted": "seqrl/PointRecall-v0", "episodes": 10**6}], 0.0)]
+)
+def test_the_command_line_counts_the_passes_over_files(more, dropout, tmp_path, capsys):
+    file = tmp_path / "recall.hdf5"
+    collected = ["--env", "seqrl/PointRecall-v0", "--episodes", "6", "--output", str(file)]
+    assert collect_dataset.main(collected) == 0
+    words = ["--algo", "iql", "--memory", "gru", "--gradient-steps", "200", "--print-config"]
+    capsys.readouterr()
+    assert train.main([*words, "--set", f"train.data={json.dumps([{'path': str(file)}, *more])}"]) == 0
+    assert json.loads(capsys.readouterr().out)["algo"]["memory_dropout"] == dropout
 
 
 @pytest.mark.parametrize(
