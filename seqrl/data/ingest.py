@@ -81,12 +81,14 @@ def path_of_cached(file: Path, content: Mapping[str, Any], options: Mapping[str,
 def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
 
-    Stores that were made before their actions had units are not taken, nor those of arrays whose ``next_obs`` was not
-    compared.
+    Stores that were made before their actions had units are not taken (of robomimic files: those with
+    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared.
     """
     key = {"path": str(path.resolve()), "options": dict(options), **content}
     compared = {"is_compared": True} if name == "arrays" else {}
-    return key if name == "robomimic" else {**key, "format": name, "has_units": True, **compared}
+    if name == "robomimic":
+        return {**key, "has_units": True} if options.get("action_keys") else key
+    return {**key, "format": name, "has_units": True, **compared}
 
 
 def content_of(path: Path) -> dict[str, Any]:

@@ -164,13 +164,15 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
     else:
         observation_space = infer_observation_space(datasets(first["obs"]))
     masks = file["mask"] if _has(file, "mask") else {}
+    are_known = bool(_attribute(data, "spaces_are_known", True))
+    has_units = not columns.is_default or (action is not None and observation is None and are_known)
     return StoreInfo(
         observation_space=observation_space,
         action_space=action_space,
         env_id=environment_id(env_args),
         env_kwargs=env_args.get("env_kwargs") or {},
-        spaces_are_known=None not in (observation, action) and bool(_attribute(data, "spaces_are_known", True)),
-        actions_are_scaled=bool(_attribute(data, "actions_are_scaled", True)),
+        spaces_are_known=None not in (observation, action) and are_known,
+        actions_are_scaled=bool(_attribute(data, "actions_are_scaled", not has_units)),
         has_next_obs=all(_has(data[n], "next_obs") for n in names),
         has_rewards=any(_has(data[n], "rewards") for n in names),
         filters={k: [as_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, RegistryError
+from seqrl.core.spaces import space_to_json
 from seqrl.core.types import Trajectory
 from seqrl.data import StoreInfo, StoreWriter
 from seqrl.data.convert import convert
@@ -151,6 +152,28 @@ def test_stores_of_robomimic_files_lie_where_they_always_lay(tmp_path):
     key = {"path": str(path), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
     assert open_store(str(path), options).path == cache_folder() / digest
+
+
+@pytest.mark.parametrize(
+    ("attributes", "options", "is_scaled"),
+    [
+        ({}, {}, True),
+        ({"action_space": spaces.Box(-3.0, 3.0, (2,))}, {}, False),
+        ({}, {"action_keys": ["actions"]}, True),
+        ({}, {"action_keys": ["absolute"]}, False),
+    ],
+)
+def test_actions_of_a_stated_space_or_of_named_columns_are_not_scaled_to_the_environment(
+    attributes, options, is_scaled, tmp_path
+):
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        demo = file.create_group("data/demo_0")
+        for name in ("actions", "absolute", "obs/position"):
+            demo[name] = np.full((3, 2), 0.5, np.float32)
+        for name, space in attributes.items():
+            file["data"].attrs[name] = json.dumps(space_to_json(space))
+    assert open_store(str(path), options).info.actions_are_scaled == is_scaled
 
 
 def test_the_same_file_in_two_formats_is_two_stores(tmp_path):
