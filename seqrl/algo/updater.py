@@ -196,7 +196,11 @@ class Updater:
             elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
             self.guard.push(bad, self._batches, self.num_steps)
-        (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
+        torch.set_flush_denormal(True)  # moments of idle weights decay to such numbers, which cores add very slowly
+        try:
+            (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
+        finally:
+            torch.set_flush_denormal(False)
         self._raw_optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
         self.num_steps += 1

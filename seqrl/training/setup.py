@@ -143,7 +143,6 @@ def open_processes(config: BaseConfig) -> Processes:
     device = resolve_device(config.train.device)
     if device.type == "cpu":
         keep_freed_memory()
-        torch.set_flush_denormal(True)  # moments of idle weights decay to such numbers, which cores add very slowly
     return Processes(device, precision=config.train.precision)
 
 
