@@ -61,12 +61,13 @@ class FQE(Algo[FQESection]):
     def _q(
         self, critic: Critics, state: Float[Tensor, "B N D"], actions: Float[Tensor, "B N K A"]
     ) -> Float[Tensor, "B N C"]:
-        """Return the mean value of K actions."""
+        """Return the mean value of K actions, scaled as rewards are."""
+        start = self.algo_config.value_offset * self.algo_config.reward_multiplier
         share = critic.share(state)
         if isinstance(critic, StateCritics):
-            return torch.einsum("bnac,bna->bnc", share[:, :, 0], actions.mean(2))
+            return start + torch.einsum("bnac,bna->bnc", share[:, :, 0], actions.mean(2))
         values: Tensor = critic(share, actions.movedim(2, 0).unsqueeze(-2))[..., 0, :, 0]
-        return values.mean(0)
+        return start + values.mean(0)
 
     @torch.no_grad()
     def values(self, inputs: SeqInputs, actions: Float[Tensor, "B L K A"]) -> Float[Tensor, "B L"]:

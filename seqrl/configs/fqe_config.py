@@ -33,6 +33,9 @@ class FQESection(AlgoSection):
     gamma: Discount = Field(0.99, description="Discount of the value.")
     tau: float = Field(0.05, gt=0.0, le=1.0, description="Step of the target critics towards the online ones.")
     reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
+    value_offset: float = Field(
+        0.0, description="Value before scaling that the critics start from: they learn the rest."
+    )
     optimizer: OptimizerSection = OptimizerSection(
         learning_rate=1e-3, warmup_steps=50, schedule="cosine", final_factor=0.1
     )

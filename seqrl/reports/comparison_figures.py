@@ -50,9 +50,7 @@ def comparison_table(found: Comparison) -> str:
     options = found.options
     statistics = list(found.methods[0].aggregates)
     head = ["method", "runs", *(TITLES[s] for s in statistics)]
-    rows = [
-        [m.name, str(len(m.scores)), *(format_estimate(m.aggregates[s]) for s in statistics)] for m in found.methods
-    ]
+    rows = [[m.name, str(m.num_runs), *(format_estimate(m.aggregates[s]) for s in statistics)] for m in found.methods]
     where = f"{len(found.tasks)} tasks" if len(found.tasks) > 1 else found.tasks[0]
     parts = [
         f"{options.metric} on {where}; 95 % intervals over runs, where a task has five or more",

@@ -171,15 +171,16 @@ def resamples(values: np.ndarray) -> np.ndarray:
     return values[rng.integers(0, len(values), (NUM_RESAMPLES, len(values)))]
 
 
-def improvement_interval(value: float, sizes: Sequence[tuple[int, int]]) -> Estimate:
+def improvement_interval(value: float, sizes: Sequence[tuple[int, int]], *, are_shared: bool = False) -> Estimate:
     """Return a probability of improvement with a score interval.
 
     Args:
         value: Mean over tasks of Mann and Whitney's U over the number of pairs.
         sizes: Runs of the one and of the other method, of each task; below five there is no interval.
+        are_shared: Whether runs have several tasks. Then tasks are taken to agree fully, which is never too narrow.
 
     Source: Newcombe (2006), Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part
-    2, method 5; for several tasks the variances are averaged.
+    2, method 5; for several tasks the variances are averaged, or the deviations if runs are shared.
     """
     if min(min(pair) for pair in sizes) < MIN_VALUES:
         return Estimate(value)
@@ -188,8 +189,8 @@ def improvement_interval(value: float, sizes: Sequence[tuple[int, int]]) -> Esti
     def deviation(p: float) -> float:
         parts = ((m + n) / 2 - 1 for m, n in sizes)
         shape = (1 - p) / (2 - p) + p / (1 + p)
-        total = sum(p * (1 - p) * (1 + part * shape) / (m * n) for part, (m, n) in zip(parts, sizes, strict=True))
-        return math.sqrt(total) / len(sizes)
+        each = [p * (1 - p) * (1 + part * shape) / (m * n) for part, (m, n) in zip(parts, sizes, strict=True)]
+        return (sum(map(math.sqrt, each)) if are_shared else math.sqrt(sum(each))) / len(sizes)
 
     def limit(end: float, is_inside: Callable[[float], bool]) -> float:
         inside, outside = value, end
@@ -203,11 +204,19 @@ def improvement_interval(value: float, sizes: Sequence[tuple[int, int]]) -> Esti
 
 
 # --------------------------------------------------------------------------------------- comparison
-def compare_means(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Difference:
+def strata(scores: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of scores ``(runs, tasks)`` that have the same tasks, for each set of tasks that there is."""
+    known = np.isfinite(scores)
+    return [np.flatnonzero((known == tasks).all(1)) for tasks in np.unique(known, axis=0)]
+
+
+def compare_means(first: np.ndarray, second: np.ndarray) -> Difference:
     """Compare the means of two methods by Welch's test, averaged over tasks.
 
+    Runs are independent of each other; tasks of one run are not, so a run of several tasks counts once.
+
     Args:
-        first: Scores of the one, an array ``(runs,)`` per task.
+        first: Scores of the one, ``(runs, tasks)``, NaN where a run has no such task; ``(runs,)`` is one task.
         second: Scores of the other, of the same tasks in the same order.
 
     With two runs of each the test is wrong too often where some runs fail, so fewer than three get no verdict.
@@ -215,31 +224,47 @@ def compare_means(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> 
     Source: Welch (1947), with the degrees of freedom of Satterthwaite (1946). Without any spread, p is that of a
     permutation of the runs within each task.
     """
-    pairs = list(zip(first, second, strict=True))
-    value = float(np.mean([x.mean() - y.mean() for x, y in pairs]))
-    if min(len(group) for pair in pairs for group in pair) < MIN_TEST:
+    pair = [np.asarray(scores, np.float64).reshape(len(scores), -1) for scores in (first, second)]
+    means = [np.nanmean(scores, axis=0) for scores in pair]
+    value = float(np.mean(means[0] - means[1]))
+    counts = [len(rows) for scores in pair for rows in strata(scores)]
+    if min(counts) < MIN_TEST:
         return Difference(value, None, None, None, None)
-    per_run = [float(group.var(ddof=1)) / len(pairs) ** 2 for pair in pairs for group in pair]
-    counts = [len(group) for pair in pairs for group in pair]
-    parts = [variance / n for variance, n in zip(per_run, counts, strict=True)]
+    variances = [variance for scores in pair for variance in _variances(scores)]
+    parts = [variance / n for variance, n in zip(variances, counts, strict=True)]
     error = math.sqrt(sum(parts))
-    tiny = 1e-12 * max(float(np.abs(group).max()) for pair in pairs for group in pair)
+    tiny = 1e-12 * max(float(np.nanmax(np.abs(scores))) for scores in pair)
     if error <= tiny:
-        return Difference(value, None, None, _p_without_spread(pairs, tiny), None)
+        return Difference(value, None, None, _p_without_spread(pair[0], pair[1], tiny), None)
     degrees = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, counts, strict=True))
     half = t_limit(degrees) * error
-    return Difference(value, value - half, value + half, t_tails(value / error, degrees), _needed(value, sum(per_run)))
+    return Difference(
+        value, value - half, value + half, t_tails(value / error, degrees), _needed(value, sum(variances))
+    )
 
 
-def _p_without_spread(pairs: Sequence[tuple[np.ndarray, np.ndarray]], tiny: float) -> float | None:
+def _variances(scores: np.ndarray) -> list[float]:
+    """Return for each stratum the variance of what one of its runs adds to the mean over tasks, times its runs."""
+    weights = 1.0 / (np.isfinite(scores).sum(0) * scores.shape[1])
+    added = np.nansum(scores * weights, axis=1)
+    return [float(added[rows].var(ddof=1)) * len(rows) ** 2 for rows in strata(scores)]
+
+
+def _p_without_spread(first: np.ndarray, second: np.ndarray, tiny: float) -> float | None:
     """Return p of a permutation test where the runs of each method are all alike; None where tasks disagree."""
-    gaps = [x.mean() - y.mean() for x, y in pairs]
-    if min(gaps) < -tiny and max(gaps) > tiny:
+    gaps = np.nanmean(first, axis=0) - np.nanmean(second, axis=0)
+    if gaps.min() < -tiny and gaps.max() > tiny:
         return None
-    labellings = [
-        math.comb(len(x) + len(y), len(x)) for (x, y), gap in zip(pairs, gaps, strict=True) if abs(gap) > tiny
-    ]
-    return min(1.0, 2 / math.prod(labellings)) if labellings else 1.0
+    counts = [np.isfinite(scores).sum(0)[np.abs(gaps) > tiny].tolist() for scores in (first, second)]
+    labellings = [math.comb(m + n, m) for m, n in zip(*counts, strict=True)]
+    if not labellings:
+        return 1.0
+    return min(1.0, 2 / (min(labellings) if are_shared(first, second) else math.prod(labellings)))
+
+
+def are_shared(*scores: np.ndarray) -> bool:
+    """Tell whether a run has several tasks."""
+    return any((np.isfinite(each).sum(1) > 1).any() for each in scores)
 
 
 def _needed(difference: float, variance: float) -> int | None:

@@ -89,6 +89,11 @@ class MethodResult:
     places: np.ndarray
     curve: np.ndarray
 
+    @property
+    def num_runs(self) -> int:
+        """How many runs there are; one of several tasks counts once."""
+        return len({score.run for score in self.scores})
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -161,11 +166,11 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
     margin = 0.02 * ((high - low) or 1.0)
     thresholds = np.linspace(low - margin, high + margin, NUM_THRESHOLDS)
     results = [_result(name, found, tasks, thresholds, options) for name, found in scores.items()]
-    groups = {name: [_values(found, task) for task in tasks] for name, found in scores.items()}
-    names = list(groups)
+    tables = {name: _table(found, tasks) for name, found in scores.items()}
+    names = list(tables)
     pairs = [(x, y) for i, x in enumerate(names) for y in names[i + 1 :]]
-    improvement = {(x, y): statistics.estimate_improvement(groups[x], groups[y]) for x, y in pairs}
-    differences = {(x, y): compare_means(groups[x], groups[y]) for x, y in pairs}
+    improvement = {(x, y): statistics.estimate_improvement(tables[x], tables[y]) for x, y in pairs}
+    differences = {(x, y): compare_means(tables[x], tables[y]) for x, y in pairs}
     settings = {method.name: method.settings for method in methods if method.settings and method.name in scores}
     return Comparison(options, tasks, results, improvement, differences, thresholds, settings)
 
@@ -173,7 +178,7 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
 def _result(
     name: str, scores: Sequence[Score], tasks: Sequence[str], thresholds: np.ndarray, options: Options
 ) -> MethodResult:
-    groups = [_values(scores, task) for task in tasks]
+    table = _table(scores, tasks)
     num = options.num_resamples
     aggregates: dict[str, statistics.Statistic] = {
         "iqm": statistics.interquartile_mean,
@@ -185,19 +190,21 @@ def _result(
     places = statistics.common_places(curves)
     curve = np.empty((0, 3))
     if len(places):
-        by_task = [statistics.interpolated([s.curve for s in scores if s.task == t], places) for t in tasks]
-        curve = statistics.estimate_curve(by_task, num, generator(options.seed, "curve", name))
+        known = np.full((*table.shape, len(places)), np.nan)
+        known[_cells(scores, tasks)] = statistics.interpolated(curves, places)
+        curve = statistics.estimate_curve(known, num, generator(options.seed, "curve", name))
 
-    def estimated(where: Sequence[np.ndarray], statistic: statistics.Statistic) -> Estimate:
-        return statistics.estimate(where, statistic, num, generator(options.seed, "runs", name))
+    def estimated(statistic: statistics.Statistic) -> Estimate:
+        return statistics.estimate(table, statistic, num, generator(options.seed, "runs", name))
 
+    means = [_bounded(statistics.estimate_mean(_table(scores, [task])), options) for task in tasks]
     return MethodResult(
         name=name,
         scores=scores,
-        aggregates={"mean": _bounded(statistics.estimate_mean(groups), options)}
-        | {key: estimated(groups, statistic) for key, statistic in aggregates.items()},
-        by_task={t: _bounded(statistics.estimate_mean([g]), options) for t, g in zip(tasks, groups, strict=True)},
-        profile=statistics.estimate_profile(groups, thresholds),
+        aggregates={"mean": _bounded(statistics.estimate_mean(table), options)}
+        | {key: estimated(statistic) for key, statistic in aggregates.items()},
+        by_task=dict(zip(tasks, means, strict=True)),
+        profile=statistics.estimate_profile(table, thresholds),
         places=places,
         curve=curve,
     )
@@ -210,8 +217,18 @@ def _bounded(found: Estimate, options: Options) -> Estimate:
     return Estimate(found.value, max(found.low, 0.0), min(found.high, 1.0))
 
 
-def _values(scores: Sequence[Score], task: str) -> np.ndarray:
-    return np.array([s.value for s in scores if s.task == task])
+def _table(scores: Sequence[Score], tasks: Sequence[str]) -> np.ndarray:
+    """Return scores as ``(runs, tasks)``, NaN where a run has no such task."""
+    own = [s for s in scores if s.task in tasks]
+    table = np.full((len({s.run for s in own}), len(tasks)), np.nan)
+    table[_cells(own, tasks)] = [s.value for s in own]
+    return table
+
+
+def _cells(scores: Sequence[Score], tasks: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return the row and the column of each score in their table."""
+    rows = {run: row for row, run in enumerate(dict.fromkeys(s.run for s in scores))}
+    return [rows[s.run] for s in scores], [tasks.index(s.task) for s in scores]
 
 
 # --------------------------------------------------------------------------------------------- scores

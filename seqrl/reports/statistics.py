@@ -1,9 +1,10 @@
 """Statistics of scores, with intervals: over the episodes of one checkpoint, and over the runs of methods.
 
 What is said over episodes holds for that checkpoint, never for the method. For methods the unit is the run: their
-scores are one array per task, whose last axis is the run; leading axes are resamples. Tasks weigh the same, whatever
-their number of runs. Definitions follow Agarwal et al. (2021), Deep Reinforcement Learning at the Edge of the
-Statistical Precipice (arXiv 2108.13264); intervals are those of :mod:`seqrl.reports.intervals`.
+scores are arrays ``(..., runs, tasks)``, NaN where a run has no such task; leading axes are resamples. Tasks weigh the
+same, whatever their number of runs, and a run of several tasks is one run. Definitions follow Agarwal et al. (2021),
+Deep Reinforcement Learning at the Edge of the Statistical Precipice (arXiv 2108.13264); intervals are those of
+:mod:`seqrl.reports.intervals`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from seqrl.moved import moved_names
 from seqrl.reports.intervals import (
     MIN_VALUES,
     Estimate,
+    are_shared,
     bootstrap_interval,
     compare_means,
     has_spread,
     improvement_interval,
     resamples,
     share_interval,
+    strata,
 )
 
 if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
@@ -30,9 +33,8 @@ if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
 
 MAX_POINTS = 50
 
-Groups = Sequence[np.ndarray]
-"""One array ``(..., runs)`` per task."""
-Statistic = Callable[[Groups], np.ndarray]
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""Scores ``(..., runs, tasks)`` -> a number ``(...)``."""
 
 
 def iqm(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -40,11 +42,11 @@ def iqm(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
 
     Args:
         values: ``(..., N)``; the last axis is averaged.
-        weights: ``(N,)`` how much each value counts; None counts them alike.
+        weights: ``(..., N)`` how much each value counts; None counts them alike.
     """
     values = np.asarray(values, np.float64)
     order = np.argsort(values, axis=-1)
-    ends = np.cumsum((np.ones(values.shape[-1]) if weights is None else weights)[order], axis=-1)
+    ends = np.cumsum(np.take_along_axis(np.ones_like(values) if weights is None else weights, order, -1), axis=-1)
     total = ends[..., -1:]
     edges = np.clip(np.concatenate([np.zeros_like(total), ends], axis=-1), total / 4, 3 * total / 4)
     kept = np.diff(edges, axis=-1)
@@ -66,107 +68,113 @@ def iqm_interval(values: np.ndarray) -> Estimate:
 
 
 # ------------------------------------------------------------------------------- methods over runs
-def mean(groups: Groups) -> np.ndarray:
+def mean(scores: np.ndarray) -> np.ndarray:
     """Return the mean over tasks of the mean over runs."""
-    return np.mean([g.mean(-1) for g in groups], axis=0)  # type: ignore[no-any-return]
+    return np.nanmean(scores, axis=-2).mean(-1)  # type: ignore[no-any-return]
 
 
-def median(groups: Groups) -> np.ndarray:
+def median(scores: np.ndarray) -> np.ndarray:
     """Return the median over tasks of the mean over runs; with one task it is the mean."""
-    return np.median([g.mean(-1) for g in groups], axis=0)  # type: ignore[no-any-return]
+    return np.median(np.nanmean(scores, axis=-2), axis=-1)  # type: ignore[no-any-return]
 
 
-def interquartile_mean(groups: Groups) -> np.ndarray:
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Return the mean of the middle half of all runs of all tasks, with fractional weights at its ends.
 
     With as many runs in every task, and a number of runs that four divides, it is ``scipy.stats.trim_mean(.., 0.25)``.
     """
-    weights = np.concatenate([np.full(g.shape[-1], 1 / g.shape[-1]) for g in groups]) / len(groups)
-    return iqm(np.concatenate(groups, axis=-1), weights)
+    weights = np.isfinite(scores) / np.isfinite(scores).sum(-2, keepdims=True)
+    flat = (*scores.shape[:-2], -1)
+    return iqm(np.nan_to_num(scores).reshape(flat), weights.reshape(flat))
 
 
-def optimality_gap(groups: Groups, target: float) -> np.ndarray:
+def optimality_gap(scores: np.ndarray, target: float) -> np.ndarray:
     """Return by how much runs fall short of a target, on average; what exceeds it counts as the target."""
-    return target - mean([np.minimum(g, target) for g in groups])
+    return target - mean(np.minimum(scores, target))
 
 
-def share_above(groups: Groups, threshold: float) -> np.ndarray:
+def share_above(scores: np.ndarray, threshold: float) -> np.ndarray:
     """Return the share of runs whose score is above a threshold: a point of the performance profile."""
-    return mean([(g > threshold).astype(np.float64) for g in groups])
+    return mean(np.where(np.isfinite(scores), scores > threshold, np.nan))
 
 
-def improvement(better: Groups, worse: Groups) -> np.ndarray:
+def improvement(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Return the probability that a run of one method beats a run of the other on the same task; a tie is a half.
 
     For a task it is the statistic U of Mann and Whitney over the number of pairs.
 
     Args:
-        better: Scores of the method in question, one array ``(..., R)`` per task.
+        better: Scores of the method in question, ``(..., runs, tasks)``.
         worse: Scores of the other, of the same tasks in the same order.
     """
-    shares = []
-    for x, y in zip(better, worse, strict=True):
-        wins = sum((value > y).mean(-1) + 0.5 * (value == y).mean(-1) for value in np.moveaxis(x, -1, 0)[..., None])
-        shares.append(wins / x.shape[-1])
-    return np.mean(shares, axis=0)  # type: ignore[no-any-return]
+    x, y = better[..., :, None, :], worse[..., None, :, :]
+    wins = ((x > y) + 0.5 * (x == y)).sum((-3, -2))
+    return (wins / (np.isfinite(x) & np.isfinite(y)).sum((-3, -2))).mean(-1)  # type: ignore[no-any-return]
 
 
 # ------------------------------------------------------------------------------------------ intervals
-def draws(groups: Groups, num: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return, for each task, the runs ``(num, runs)`` of every resample, with replacement."""
-    return [rng.integers(0, g.shape[0], (num, g.shape[0])) for g in groups]
+def draws(scores: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the runs ``(num, runs)`` of every resample: as many of each set of tasks as there are."""
+    drawn = [rows[rng.integers(0, len(rows), (num, len(rows)))] for rows in strata(scores)]
+    return np.concatenate(drawn, axis=1)
 
 
-def estimate(groups: Groups, statistic: Statistic, num: int, rng: np.random.Generator) -> Estimate:
-    """Return a statistic of scores ``(runs,)`` per task, with its interval over ``num`` resamples."""
-    resampled = [g[drawn] for g, drawn in zip(groups, draws(groups, num, rng), strict=True)]
-    return bootstrap_interval(float(statistic(groups)), statistic(resampled), min(map(len, groups)))
+def estimate(scores: np.ndarray, statistic: Statistic, num: int, rng: np.random.Generator) -> Estimate:
+    """Return a statistic of scores ``(runs, tasks)``, with its interval over ``num`` resamples of whole runs."""
+    resampled = statistic(scores[draws(scores, num, rng)])
+    return bootstrap_interval(float(statistic(scores)), resampled, _fewest(scores))
 
 
-def estimate_improvement(better: Groups, worse: Groups) -> Estimate:
+def estimate_improvement(better: np.ndarray, worse: np.ndarray) -> Estimate:
     """Return :func:`improvement` with its interval."""
-    sizes = [(len(x), len(y)) for x, y in zip(better, worse, strict=True)]
-    return improvement_interval(float(improvement(better, worse)), sizes)
+    sizes = list(zip(*(np.isfinite(scores).sum(0).tolist() for scores in (better, worse)), strict=True))
+    return improvement_interval(float(improvement(better, worse)), sizes, are_shared=are_shared(better, worse))
 
 
-def estimate_mean(groups: Groups) -> Estimate:
-    """Return :func:`mean` with Student's interval, where every task has five runs or more."""
-    if min(map(len, groups)) < MIN_VALUES:
-        return Estimate(float(mean(groups)))
-    found = compare_means(groups, [np.zeros(len(g)) for g in groups])  # against a constant it is Student's own
+def estimate_mean(scores: np.ndarray) -> Estimate:
+    """Return :func:`mean` with Student's interval, where there are five runs or more of every task."""
+    if _fewest(scores) < MIN_VALUES:
+        return Estimate(float(mean(scores)))
+    found = compare_means(scores, np.where(np.isfinite(scores), 0.0, np.nan))  # against a constant it is Student's own
     return Estimate(found.value, found.low, found.high)
 
 
-def estimate_profile(groups: Groups, thresholds: np.ndarray) -> np.ndarray:
+def estimate_profile(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Return ``(thresholds, 3)``: the share of runs above each, and its interval point by point.
 
-    Without an interval, where a task has fewer than five runs, its ends are not numbers.
+    The interval is that of as many runs of one task as would tell as much: tasks with few runs widen it, and tasks of
+    one run are taken to agree fully. Without one, where a task has fewer than five runs, its ends are not numbers.
     """
-    num = sum(map(len, groups))
-    shares = [float(share_above(groups, t)) for t in thresholds]
-    if min(map(len, groups)) < MIN_VALUES:
+    shares = [float(share_above(scores, t)) for t in thresholds]
+    if _fewest(scores) < MIN_VALUES:
         return np.array([[share, np.nan, np.nan] for share in shares])
+    weights = np.nansum(np.isfinite(scores) / np.isfinite(scores).sum(0), axis=1) / scores.shape[1]
+    num = 1.0 / float((weights**2).sum())
     return np.array([[share, *share_interval(share * num, num).ends] for share in shares])
 
 
-def estimate_curve(curves: Groups, num: int, rng: np.random.Generator) -> np.ndarray:
+def estimate_curve(curves: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
     """Return ``(places, 3)``: the interquartile mean at each place, and its interval point by point.
 
     Where there is no interval its ends are not numbers.
 
     Args:
-        curves: One array ``(runs, places)`` per task. A resample draws whole curves.
+        curves: ``(runs, tasks, places)``, NaN where a run has no such task. A resample draws whole runs.
         num: Resamples.
         rng: Draws them.
     """
-    drawn = draws(curves, num, rng)
+    drawn = draws(curves[..., 0], num, rng)
     rows = []
-    for place in range(curves[0].shape[1]):
-        here = [g[:, place] for g in curves]
-        resampled = [g[d] for g, d in zip(here, drawn, strict=True)]
-        found = bootstrap_interval(float(interquartile_mean(here)), interquartile_mean(resampled), min(map(len, here)))
+    for here in np.moveaxis(curves, -1, 0):
+        value = float(interquartile_mean(here))
+        found = bootstrap_interval(value, interquartile_mean(here[drawn]), _fewest(here))
         rows.append([found.value, found.low, found.high])
     return np.array(rows, np.float64)
+
+
+def _fewest(scores: np.ndarray) -> int:
+    """Return how many runs there are of the rarest set of tasks: they are drawn on their own."""
+    return min(map(len, strata(scores)))
 
 
 # --------------------------------------------------------------------------------------------- curves

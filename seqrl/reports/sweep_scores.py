@@ -163,7 +163,7 @@ def _verdict(found: SweepScores) -> list[str]:
     equal = sum(s.is_complete and s.known.mean() == best.known.mean() for s in found.settings) - 1
     text = f"best: {best.name}, {format_estimate(best.estimate)}{f' (and {equal} more)' if equal else ''}"
     if base is not None and base.estimate is not None and base is not best:
-        difference = compare_means([best.known], [base.known])
+        difference = compare_means(best.known, base.known)
         p_value = "" if difference.p_value is None else f", p {difference.p_value:.2g} by Welch's test"
         text += f"; the base run's own values: {format_estimate(base.estimate)} ({difference.value:+.3g}{p_value})"
     elif base is not None and base is best:

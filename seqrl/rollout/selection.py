@@ -161,7 +161,7 @@ def fit_config(
     gamma: float = 0.99,
     seed: int = 0,
 ) -> FQEConfig:
-    """Return the settings of a fit: windows of whole episodes up to 64 steps, rewards in units of the data's returns.
+    """Return the settings of a fit: windows of whole episodes up to 64 steps, values counted from the data's.
 
     Args:
         store: The data.
@@ -176,7 +176,8 @@ def fit_config(
     rewards = store.gather(np.arange(len(store)), index, ["prev_reward"])["prev_reward"][:, 1:]
     if not rewards.any():
         raise DataError(f"{store.label}: all rewards are 0, so no policy is worth more than another")
-    spread = float(np.std(discounted_returns(rewards, store.length, gamma)[:, 0]))
+    returns = discounted_returns(rewards, store.length, gamma)[:, :-1][index[:, :-1] < store.length[:, None]]
+    spread = float(returns.std())
     window = max(2, min(longest, MAX_WINDOW))
     if num_steps is None:
         horizon = min(longest, 1.0 / (1.0 - gamma))
@@ -186,7 +187,11 @@ def fit_config(
     values = {
         "train": {**sizes, "seed": seed, "num_epochs": 1, "steps_per_epoch": num_steps},
         "observation": seen if like is None else like.observation.model_dump(mode="json", serialize_as_any=True),
-        "algo": {"gamma": gamma, "reward_multiplier": 1.0 / spread if spread > 1e-6 else 1.0},
+        "algo": {
+            "gamma": gamma,
+            "reward_multiplier": 1.0 / spread if spread > 1e-6 else 1.0,
+            "value_offset": float(returns.mean()),
+        },
     }
     if like is not None:
         values["train"] |= {k: getattr(like.train, k) for k in ("normalize_obs", "normalize_actions")}

@@ -40,7 +40,7 @@ def test_the_search():
     base, again = rows("new_seeds.csv")
     assert again["setting"] == best["setting"]
     assert f"| with new seeds | 5 | {told(base)} | {told(again)} |" in PAGE
-    difference = compare_means([scores(again)], [scores(base)])
+    difference = compare_means(scores(again), scores(base))
     assert re.search(rf"by {difference.value:.3f} with seeds .*\n?.*\(p {difference.p_value:.1g} ", PAGE)
 
 

@@ -19,6 +19,7 @@ from seqrl.reports.statistics import (
     median,
     optimality_gap,
 )
+from tests.helpers import separate_tasks
 
 
 # ------------------------------------------------------------------------------------------ against scipy
@@ -53,12 +54,12 @@ def test_a_share_needs_a_trial():
 def test_the_comparison_is_scipys_welch_test():
     rng = np.random.default_rng(0)
     x, y = rng.normal(1.0, 2.0, 5), rng.normal(0.0, 0.5, 7)
-    got, theirs = compare_means([x], [y]), stats.ttest_ind(x, y, equal_var=False)
+    got, theirs = compare_means(x, y), stats.ttest_ind(x, y, equal_var=False)
     limits = theirs.confidence_interval()
     assert got.value == pytest.approx(x.mean() - y.mean())
     assert got.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
     assert (got.low, got.high) == pytest.approx((limits.low, limits.high), rel=1e-9)
-    twice = compare_means([x, x + 9.0], [y, y + 9.0])
+    twice = compare_means(separate_tasks(x, x + 9.0), separate_tasks(y, y + 9.0))
     assert twice.value == pytest.approx(got.value)
     assert twice.p_value < got.p_value  # two tasks that agree say more than one
 
@@ -66,23 +67,30 @@ def test_the_comparison_is_scipys_welch_test():
 def test_what_the_comparison_cannot_know_it_leaves_open():
     one, two, three = (np.arange(float(n)) for n in (1, 2, 3))
     for few in (one, two):
-        got = compare_means([few], [three])
+        got = compare_means(few, three)
         assert (got.p_value, got.low, got.num_seeds) == (None, None, None)
     same, other = np.zeros(4), np.ones(4)
-    assert compare_means([same], [same]).p_value == 1.0
-    assert compare_means([same], [other]).p_value == pytest.approx(2 / math.comb(8, 4))
-    assert compare_means([np.full(5, 0.1)], [np.full(7, 0.1)]).p_value == 1.0  # their means differ by rounding
-    assert compare_means([other, same], [same, same]).p_value == pytest.approx(2 / math.comb(8, 4))
-    assert compare_means([other, other], [same, same]).p_value == pytest.approx(2 / math.comb(8, 4) ** 2)
-    assert compare_means([other, same], [same, 0.9 * other]).p_value is None  # the tasks disagree
+    assert compare_means(same, same).p_value == 1.0
+    assert compare_means(same, other).p_value == pytest.approx(2 / math.comb(8, 4))
+    assert compare_means(np.full(5, 0.1), np.full(7, 0.1)).p_value == 1.0  # their means differ by rounding
+    assert compare_means(separate_tasks(other, same), separate_tasks(same, same)).p_value == pytest.approx(
+        2 / math.comb(8, 4)
+    )
+    both = separate_tasks(other, other), separate_tasks(same, same)
+    assert compare_means(*both).p_value == pytest.approx(2 / math.comb(8, 4) ** 2)
+    shared = np.stack([other, other], 1), np.stack([same, same], 1)
+    assert compare_means(*shared).p_value == pytest.approx(2 / math.comb(8, 4))  # two tasks of one run say it once
+    assert (
+        compare_means(separate_tasks(other, same), separate_tasks(same, 0.9 * other)).p_value is None
+    )  # the tasks disagree
 
 
 def test_as_many_seeds_as_are_said_to_be_needed_show_the_difference():
     rng = np.random.default_rng(0)
-    pilot = compare_means([np.array([0.0, 1.0, 2.0]) + 0.9], [np.array([0.0, 1.0, 2.0])])
+    pilot = compare_means(np.array([0.0, 1.0, 2.0]) + 0.9, np.array([0.0, 1.0, 2.0]))
     assert pilot.p_value > 0.05
     n = pilot.num_seeds
-    shown = [compare_means([rng.normal(0.9, 1.0, n)], [rng.normal(0.0, 1.0, n)]).p_value < 0.05 for _ in range(1000)]
+    shown = [compare_means(rng.normal(0.9, 1.0, n), rng.normal(0.0, 1.0, n)).p_value < 0.05 for _ in range(1000)]
     assert 0.75 <= np.mean(shown) <= 0.87  # four of five
 
 
@@ -95,27 +103,46 @@ def uniform(rng, n):
     return rng.uniform(-1.0, 1.0, n)
 
 
+def together(rng, draw, n, others=1.0):
+    """Return scores of runs that have three tasks each, in which a good run is good in all."""
+    return draw(rng, n)[:, None] + others * np.stack([draw(rng, n) for _ in range(3)], axis=1)
+
+
+def uneven(rng, draw, n):
+    return separate_tasks(draw(rng, n), draw(rng, 8 * n))
+
+
 def estimated(statistic):
-    return lambda rng, draw, n: estimate([draw(rng, n)], statistic, 1000, rng)
+    return lambda rng, draw, n: estimate(draw(rng, n)[:, None], statistic, 1000, rng)
 
 
 KINDS = {
     "mean of episodes": (lambda rng, draw, n: mean_interval(draw(rng, n)), 0.0),
     "IQM of episodes": (lambda rng, draw, n: iqm_interval(draw(rng, n)), 0.0),
-    "mean of runs": (lambda rng, draw, n: estimate_mean([draw(rng, n)]), 0.0),
-    "mean of two tasks": (lambda rng, draw, n: estimate_mean([draw(rng, n), 3.0 * draw(rng, n) + 2.0]), 1.0),
+    "mean of runs": (lambda rng, draw, n: estimate_mean(draw(rng, n)[:, None]), 0.0),
+    "mean of two tasks": (
+        lambda rng, draw, n: estimate_mean(separate_tasks(draw(rng, n), 3.0 * draw(rng, n) + 2.0)), 1.0
+    ),
     "IQM of runs": (estimated(interquartile_mean), 0.0),
     "IQM of two tasks": (
-        lambda rng, draw, n: estimate([draw(rng, n), draw(rng, n)], interquartile_mean, 1000, rng), 0.0
+        lambda rng, draw, n: estimate(separate_tasks(draw(rng, n), draw(rng, n)), interquartile_mean, 1000, rng), 0.0
     ),
     "median of three tasks": (
-        lambda rng, draw, n: estimate([draw(rng, n) for _ in range(3)], median, 1000, rng), 0.0
+        lambda rng, draw, n: estimate(separate_tasks(*(draw(rng, n) for _ in range(3))), median, 1000, rng), 0.0
     ),
     "gap": (estimated(lambda groups: optimality_gap(groups, 9.0)), 9.0),
-    "difference": (lambda rng, draw, n: compare_means([draw(rng, n) + 1.0], [draw(rng, n)]), 1.0),
-    "probability of improvement": (lambda rng, draw, n: estimate_improvement([draw(rng, n)], [draw(rng, n)]), 0.5),
-    "profile": (lambda rng, draw, n: _Ends(estimate_profile([draw(rng, n)], np.zeros(1))[0]), 0.5),
-    "curve": (lambda rng, draw, n: _Ends(estimate_curve([draw(rng, n)[:, None]], 1000, rng)[0]), 0.0),
+    "difference": (lambda rng, draw, n: compare_means(draw(rng, n) + 1.0, draw(rng, n)), 1.0),
+    "probability of improvement": (
+        lambda rng, draw, n: estimate_improvement(draw(rng, n)[:, None], draw(rng, n)[:, None]), 0.5
+    ),
+    "profile": (lambda rng, draw, n: _Ends(estimate_profile(draw(rng, n)[:, None], np.zeros(1))[0]), 0.5),
+    "profile of uneven tasks": (lambda *args: _Ends(estimate_profile(uneven(*args), np.zeros(1))[0]), 0.5),
+    "mean of tasks of one run": (lambda *args: estimate_mean(together(*args)), 0.0),
+    "IQM of tasks of one run": (lambda rng, *args: estimate(together(rng, *args), interquartile_mean, 1000, rng), 0.0),
+    "difference of tasks of one run": (lambda *args: compare_means(together(*args), together(*args)), 0.0),
+    "improvement of tasks of one run": (lambda *args: estimate_improvement(together(*args), together(*args)), 0.5),
+    "profile of tasks of one run": (lambda *args: _Ends(estimate_profile(together(*args), np.zeros(1))[0]), 0.5),
+    "curve": (lambda rng, draw, n: _Ends(estimate_curve(draw(rng, n)[:, None, None], 1000, rng)[0]), 0.0),
 }  # fmt: skip
 
 
@@ -161,6 +188,21 @@ def test_equal_methods_are_seldom_called_different(n, fails):
     rng = np.random.default_rng(1)
 
     def draw():
-        return [(rng.random(n) >= fails) + 0.05 * rng.normal(size=n)]
+        return (rng.random(n) >= fails) + 0.05 * rng.normal(size=n)
 
     assert np.mean([compare_means(draw(), draw()).p_value < 0.05 for _ in range(1000)]) <= 0.06
+
+
+def test_equal_methods_whose_runs_have_several_tasks_are_seldom_called_different():
+    """Were tasks of one run counted as runs, a quarter of 1,000 comparisons would be."""
+    rng = np.random.default_rng(2)
+
+    def draw():
+        return together(rng, normal, 5, others=0.5)
+
+    def as_runs(scores):
+        return separate_tasks(*scores.T)
+
+    pairs = [(draw(), draw()) for _ in range(1000)]
+    assert np.mean([compare_means(x, y).p_value < 0.05 for x, y in pairs]) <= 0.06
+    assert np.mean([compare_means(as_runs(x), as_runs(y)).p_value < 0.05 for x, y in pairs]) > 0.15

@@ -110,6 +110,25 @@ def test_values_of_a_chain(tmp_path, share_right):
     np.testing.assert_allclose(value_of_each_place(fit, share_right), true_values(share_right, 0.9), rtol=0.01)
 
 
+@pytest.mark.slow
+def test_values_that_are_large_beside_their_spread(tmp_path):
+    """Every step earns 10, and one of the two actions 0.3 more: returns of the data are all about 75."""
+    rng, gamma, num = np.random.default_rng(0), 0.98, 8
+    episodes = [(rng.integers(2, size=num), rng.integers(STATES, size=num + 1)) for _ in range(60)]
+    found = [episode(places, actions, 10.0 + 0.3 * actions, is_over=True) for actions, places in episodes]
+    store = store_of(tmp_path / "store", found)
+    config = selection.fit_config(store, like=LIKE, num_steps=400, gamma=gamma)
+    steps = (1 - gamma**num) / (1 - gamma)
+    means = []
+    for action in range(2):
+        always = np.eye(2, dtype=np.float32)[[action]]
+        proposed = np.broadcast_to(always, (len(store) + store.num_transitions, 1, 2))
+        fit = selection.fitted(config, store, ActionCodec(ACTIONS), proposed)
+        means.append(value_of_each_place(fit, float(action)).mean())
+    assert means == pytest.approx([10.0 * steps, 10.3 * steps], rel=0.02)
+    assert means[1] - means[0] == pytest.approx(0.3 * steps, rel=0.5)
+
+
 def remembering_policy(memory="gru"):
     """Return an untrained policy with a memory, for the chain."""
     sizes = {"d_hidden": 8, "num_layers": 1, "d_output": 8}
@@ -306,7 +325,12 @@ def test_the_loss_is_that_of_a_loop(space):
     values = {
         "train": {"window_steps": 6, "batch_size": 4},
         "observation": {"timestep_encoder": {"type": "mlp", **SMALL_ENCODER["mlp"]}},
-        "algo": {"sequence_encoder": {"type": "gru", **SMALL_MEMORY["gru"]}, "gamma": 0.9, "reward_multiplier": 2.0},
+        "algo": {
+            "sequence_encoder": {"type": "gru", **SMALL_MEMORY["gru"]},
+            "gamma": 0.9,
+            "reward_multiplier": 2.0,
+            "value_offset": 3.0,
+        },
     }
     torch.manual_seed(0)
     codec = ActionCodec(space)
@@ -324,7 +348,7 @@ def test_the_loss_is_that_of_a_loop(space):
 
     def q(critic, b, t, action):
         share = critic.share(state[b : b + 1, t : t + 1])
-        return critic(share, action[None, None, None, None])[0, 0, 0, 0, :, 0].double()
+        return 6.0 + critic(share, action[None, None, None, None])[0, 0, 0, 0, :, 0].double()
 
     errors = []
     for b in range(4):
