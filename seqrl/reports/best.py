@@ -25,21 +25,24 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
     """
     for measure in MEASURES:
         key = f"eval/{measure}_mean"
-        found = [row for row in rows if row.get(key) is not None and row.get("progress/epoch", 1) > 0]  # 0 is not saved
+        logged = [row for row in rows if key in row and row.get("progress/epoch", 1) > 0]  # 0 is not saved
+        found = [row for row in logged if row[key] is not None]
         if not found:
             continue
-        best, last = max(found, key=lambda row: float(row[key])), found[-1]
-        if not (_is_known(best, key) and _is_known(last, key)):
+        best, last = max(found, key=lambda row: float(row[key])), logged[-1]
+        is_lost = last[key] is None
+        if not is_lost and not (_is_known(best, key) and _is_known(last, key)):
             return None
-        if best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
+        if not is_lost and best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
             return None
+        end = "not finite" if is_lost else f"{last[key]:.4g}"
         advice = (
             f"deploy checkpoints/best_{measure}"
             if measure in kept
             else f"no checkpoint of it was kept: add {measure!r} to experiment.save.best"
         )
         return (
-            f"the run ended below its best evaluation: {measure} {last[key]:.4g} in the end, {best[key]:.4g} after "
+            f"the run ended below its best evaluation: {measure} {end} in the end, {best[key]:.4g} after "
             f"epoch {best.get('progress/epoch', 0):.0f}; {advice}"
         )
     return None

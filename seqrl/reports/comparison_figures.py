@@ -32,6 +32,8 @@ def write_comparison(folder: Path, found: Comparison) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "results.json", found.to_json())
     write_atomic(folder / "table.md", comparison_table(found) + "\n")
+    for name in ("improvement.png", "efficiency.png"):  # of an earlier comparison
+        (folder / name).unlink(missing_ok=True)
     _aggregates(folder / "aggregates.png", found)
     _profile(folder / "profile.png", found)
     written = ["results.json", "table.md", "aggregates.png", "profile.png"]
@@ -78,7 +80,7 @@ def _shortened(settings: Sequence[str]) -> str:
 
 
 def _scores(method: MethodResult, task: str) -> str:
-    return " ".join(_number(s.value) for s in method.scores if s.task == task)
+    return " ".join(format_number(s.value) for s in method.scores if s.task == task)
 
 
 def _verdict(difference: Difference) -> list[str]:
@@ -90,12 +92,13 @@ def _verdict(difference: Difference) -> list[str]:
 
 def format_estimate(value: Estimate) -> str:
     """Return ``0.912 [0.85, 0.96]``, or the value alone where it has no interval."""
-    ends = "" if value.low is None or value.high is None else f" [{_number(value.low)}, {_number(value.high)}]"
-    return _number(value.value) + ends
+    ends = [format_number(end) for end in (value.low, value.high) if end is not None]
+    return format_number(value.value) + (f" [{', '.join(ends)}]" if len(ends) == 2 else "")
 
 
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def format_number(value: float) -> str:
+    """Return three digits, or all before the point."""
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

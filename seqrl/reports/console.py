@@ -10,14 +10,14 @@ from termcolor import colored
 def format_count(n: float) -> str:
     """Return 1234567 as ``1.23M``."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(n) >= size:
+        if abs(n) >= size * (1.0 if unit == "k" else 0.9995):  # 999.7k has three digits as 1M
             return f"{n / size:.3g}{unit}"
     return f"{n:.0f}"
 
 
 def format_megabytes(mb: float) -> str:
     """Return megabytes, or gigabytes from 1,000 on."""
-    return f"{mb / 1000:.3g} GB" if mb >= 1000 else f"{mb:.3g} MB"
+    return f"{mb / 1000:.3g} GB" if mb >= 999.5 else f"{mb:.3g} MB"
 
 
 def format_duration(seconds: float) -> str:

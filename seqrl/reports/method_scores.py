@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from seqrl.configs.dotted import has_value, value_at
 from seqrl.core.errors import ConfigError, DataError, did_you_mean
 from seqrl.core.seeding import generator
 from seqrl.reports import statistics
@@ -20,6 +23,12 @@ from seqrl.reports.series import Axis
 logger = logging.getLogger(__name__)
 
 NUM_THRESHOLDS = 101
+_EVALUATION = "experiment.evaluation"
+_RULES = (
+    *(f"{_EVALUATION}.{key}" for key in ("deterministic", "max_steps", "max_steps_per_env", "terminate_on_success")),
+    "env.reference_scores",
+)
+"""What other rules an evaluation can have."""
 Range = tuple[float, float]
 
 
@@ -158,6 +167,7 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
         DataError: If no run has the metric, or no task is common to all methods.
     """
     scores = scores_of(methods, options)
+    _warn_of_evaluations([run for method in methods for run in method.runs])
     tasks = _common_tasks(scores)
     scores = {name: [s for s in found if s.task in tasks] for name, found in scores.items()}
     _warn(scores, tasks, options)
@@ -249,10 +259,12 @@ def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Sco
     out: dict[str, list[Score]] = {}
     for method in methods:
         for run in method.runs:
-            found = [_score(run, task, key, options) for task, key in keys[id(run)].items()]
-            if not any(found):
-                logger.warning("%s is left out: it has no %s%s", run.path, options.metric, _up_to(options))
-            out.setdefault(method.name, []).extend(s for s in found if s is not None)
+            found = {key: _score(run, task, key, options) for task, key in keys[id(run)].items()}
+            for key in [key for key, score in found.items() if score is None]:
+                was_logged = math.isfinite(run.last_place(key, options.x, options.at))
+                why = f"its last {key} is no number" if was_logged else f"it has no {key}"
+                logger.warning("%s is left out: %s%s", run.path, why, _up_to(options))
+            out.setdefault(method.name, []).extend(s for s in found.values() if s is not None)
     if not any(out.values()):
         have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
         near = "" if options.metric in have else did_you_mean(options.metric, have)
@@ -275,10 +287,9 @@ def _keys(run: Run, metric: str, name: str) -> dict[str, str]:
 
 
 def _score(run: Run, task: str, key: str, options: Options) -> Score | None:
-    curve = run.points(key, options.x)
-    if options.at is not None:
-        curve = curve[curve[:, 0] <= options.at]
-    if not len(curve):
+    curve, last = run.points(key, options.x), run.last_place(key, options.x, options.at)
+    curve = curve[curve[:, 0] <= last]
+    if not len(curve) or curve[-1, 0] < last:
         return None
     if limits := options.ranges.get(task, options.ranges.get("")):
         curve = np.column_stack([curve[:, 0], (curve[:, 1] - limits[0]) / (limits[1] - limits[0])])
@@ -307,6 +318,16 @@ def _common_tasks(scores: Mapping[str, Sequence[Score]]) -> list[str]:
     if dropped := sorted(set.union(*by_method.values()) - common):
         logger.warning("left out, because not every method has it: %s", ", ".join(dropped))
     return sorted(common)
+
+
+def _warn_of_evaluations(runs: Sequence[Run]) -> None:
+    """Tell where the same environment was played by other rules."""
+    for env_id in dict.fromkeys(run.env_id for run in runs):
+        own = [run.config for run in runs if run.env_id == env_id]
+        for key in _RULES:
+            values = [json.dumps(value_at(config, key)) if has_value(config, key) else "null" for config in own]
+            if len(set(values)) > 1:
+                logger.warning("%s: runs differ in %s: %s", env_id, key, ", ".join(dict.fromkeys(values)))
 
 
 def _warn(scores: Mapping[str, Sequence[Score]], tasks: Sequence[str], options: Options) -> None:

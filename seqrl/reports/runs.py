@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import glob
 import json
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from seqrl.configs.dotted import value_at
 from seqrl.core.checkpoint_card import CheckpointCard, find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from seqrl.reports.series import Axis, Rows, points_of, read_metrics
+
+logger = logging.getLogger(__name__)
 
 MAX_DIFFERENCES = 3
 _NOT_THE_METHOD = ("experiment", "plugins", "env", "format_version")
@@ -52,6 +56,11 @@ class Run:
         points = points[np.isfinite(points).all(1)]
         last: np.ndarray = points[np.append(np.diff(points[:, 0]) > 0, True)] if len(points) else points
         return last
+
+    def last_place(self, key: str, x: Axis, at: float | None = None) -> float:
+        """Return where a metric was last logged, up to a place, finite or not; minus infinity if it was not."""
+        places = points_of(self.rows, key, x)[:, 0]
+        return float(max(places[places <= (math.inf if at is None else at)], default=-math.inf))
 
 
 def is_run(path: Path) -> bool:
@@ -147,8 +156,7 @@ def group_runs(arguments: Sequence[str]) -> list[Method]:
     seen: dict[Path, str] = {}
     for argument in arguments:
         label, pattern = _split_label(argument)
-        paths = [p for match in _matches(pattern) for p in find_runs(match)]
-        for path in dict.fromkeys(paths):
+        for path in dict.fromkeys(_matches(pattern)):
             before = seen.setdefault(path.resolve(), label)
             if before != label:
                 raise ConfigError(f"{path} belongs to {before or 'no label'!r} already, and {argument} names it again")
@@ -160,14 +168,33 @@ def group_runs(arguments: Sequence[str]) -> list[Method]:
 
 
 def _split_label(argument: str) -> tuple[str, str]:
+    """Return a label and a pattern; ``sweeps/lr=0.1_seed*`` is a pattern as a whole, as names of runs have ``=``."""
     label, equals, pattern = argument.partition("=")
-    return (label, pattern) if equals and not Path(argument).exists() else ("", argument)
+    is_whole = not equals or "/" in label or bool(glob.glob(argument, recursive=True))
+    return ("", argument) if is_whole else (label, pattern)
 
 
-def _matches(pattern: str) -> list[str]:
-    """Return what a pattern finds, or the pattern itself if it finds nothing, so that an error can name it."""
-    found = sorted(glob.glob(pattern, recursive=True))
-    return [name for name in found if Path(name).is_dir()] or found or [pattern]  # logs lie beside runs
+def _matches(pattern: str) -> list[Path]:
+    """Return the runs in all that a pattern finds; folders that hold none are left out where others hold some.
+
+    Raises:
+        ConfigError: If there is no run.
+    """
+    found = [name for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_dir()]
+    if len(found) < 2:
+        return find_runs(found[0] if found else pattern)
+    runs: list[Path] = []
+    without: dict[str, ConfigError] = {}
+    for name in found:  # logs lie beside runs
+        try:
+            runs += find_runs(name)
+        except ConfigError as error:
+            without[name] = error
+    if not runs:
+        raise next(iter(without.values()))
+    for why in without.values():
+        logger.warning("left out: %s", why)
+    return runs
 
 
 def _grouped(runs: Sequence[Run], taken: set[str]) -> list[Method]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seqrl.reports.comparison_figures import format_estimate, markdown_table
+from seqrl.reports.comparison_figures import format_estimate, format_number, markdown_table
 from seqrl.reports.intervals import Estimate, compare_means, mean_interval
 from seqrl.reports.plots import COLOURS, TITLE_SIZE, axis_number, make_figure, save_figure, shown_label
 from seqrl.reports.series import read_metrics
@@ -102,9 +102,9 @@ class SweepScores:
 
 
 def last_score(run: Path, metric: str) -> float | None:
-    """Return the last value of a metric of a run; None if there is no finite one."""
-    values = [row[metric] for row in read_metrics(run / "metrics.jsonl") if row.get(metric) is not None]
-    return float(values[-1]) if values and math.isfinite(values[-1]) else None
+    """Return the last value of a metric of a run; None if there is none, or if that one is not finite."""
+    values = [row[metric] for row in read_metrics(run / "metrics.jsonl") if metric in row]
+    return float(values[-1]) if values and values[-1] is not None and math.isfinite(values[-1]) else None
 
 
 def metrics_of(run: Path) -> set[str]:
@@ -149,8 +149,8 @@ def sweep_table(found: SweepScores) -> str:
 def _row(setting: SettingScores, found: SweepScores) -> list[str]:
     known, estimate = setting.known, setting.estimate
     values = [_as_text(setting.values[key]) if key in setting.values else "" for key in found.labels] or [setting.name]
-    scores = " ".join("-" if score is None else _number(score) for score in setting.scores.values())
-    spread = f"{_number(known.min())} to {_number(known.max())}" if len(known) > 1 else "-"
+    scores = " ".join("-" if score is None else format_number(score) for score in setting.scores.values())
+    spread = f"{format_number(known.min())} to {format_number(known.max())}" if len(known) > 1 else "-"
     mean = "-" if estimate is None else format_estimate(estimate)
     note = ", ".join(text for text in ("base" if setting.is_base else "", setting.note) if text)
     return [*values, str(len(known)), mean, spread, scores, note]
@@ -173,10 +173,6 @@ def _verdict(found: SweepScores) -> list[str]:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 # ------------------------------------------------------------------------------------------- picture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -270,7 +271,7 @@ def _disagreement(store: Store, codec: ActionCodec, proposed: Float[np.ndarray, 
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation; values that are equal share their mean rank.
+    """Return Spearman's rank correlation; values that are equal share their mean rank. NaN if all are equal.
 
     Raises:
         DataError: If there are fewer than two, or not as many of both.
@@ -279,7 +280,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
         raise DataError(f"a rank correlation needs two or more pairs, got {len(first)} and {len(second)} values")
     a, b = (_ranks(np.asarray(values, np.float64)) for values in (first, second))
     spread = float(a.std() * b.std())
-    return float(np.mean((a - a.mean()) * (b - b.mean())) / spread) if spread else 0.0
+    return float(np.mean((a - a.mean()) * (b - b.mean())) / spread) if spread else math.nan
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.scripts._script import check_output, script
 from seqrl.scripts.compare import AXIS_NAMES
@@ -54,12 +56,18 @@ def draw(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     check_output(args.output, (".png",), overwrite=args.overwrite)
     from seqrl.reports.plots import plot_metrics
     from seqrl.reports.runs import find_runs
-    from seqrl.reports.series import AXES, default_axis, read_metrics
+    from seqrl.reports.series import AXES, default_axis, points_of, range_end, read_metrics
 
     paths = list(dict.fromkeys(path.resolve() for given in args.runs for path in find_runs(given)))
     runs = dict(zip(_names(paths), (read_metrics(path / "metrics.jsonl") for path in paths), strict=True))
     x = AXES[args.x] if args.x else default_axis(list(runs.values()))
+    if args.x and not any(range_end(rows, x.key) for rows in runs.values()):
+        raise ConfigError(f"--x {args.x}: the runs have no {x.label}; legal are {', '.join(AXIS_NAMES)}")
     keys = _keys(args.keys, {k for rows in runs.values() for row in rows for k in row})
+    points = {key: [points_of(rows, key, x)[:, 1] for rows in runs.values()] for key in keys}
+    empty = [key for key, values in points.items() if not any(np.isfinite(own).any() for own in values)]
+    if len(empty) == len(keys):
+        raise ConfigError(f"{empty[0]}: no run has a finite value")
     plot_metrics(args.output, runs, keys, x, weight=args.smooth)
     return args, keys
 
@@ -85,7 +93,8 @@ def _keys(text: str | None, known: set[str]) -> list[str]:
         return found
     keys: list[str] = []
     for pattern in filter(None, (part.strip() for part in text.split(","))):
-        found = sorted(k for k in fnmatch.filter(known, pattern) if k == pattern or not k.endswith(("_low", "_high")))
+        matching = fnmatch.filter(known, pattern.replace("[", "[[]"))  # names of metrics have brackets
+        found = sorted(k for k in matching if k == pattern or not k.endswith(("_low", "_high")))
         if not found:
             raise ConfigError(
                 f"--keys {pattern}: no run has it{did_you_mean(pattern, known)}; the runs have {_listed(known)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,11 +97,12 @@ def _judged(path: Path, store: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _correlation(rows: Sequence[dict[str, Any]]) -> float | None:
-    """Return the rank correlation of estimates and measured returns, where there are three or more."""
+    """Return the rank correlation of estimates and measured returns, where there are three or more that differ."""
     from seqrl.rollout.selection import rank_correlation
 
     pairs = [(row["value"], row["measured_return"]) for row in rows if row["measured_return"] is not None]
-    return rank_correlation(*zip(*pairs, strict=True)) if len(pairs) >= 3 else None
+    found = rank_correlation(*zip(*pairs, strict=True)) if len(pairs) >= 3 else math.nan
+    return found if math.isfinite(found) else None
 
 
 def _shown(rank: int, row: dict[str, Any]) -> list[str]:

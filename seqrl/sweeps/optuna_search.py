@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
 _SETTING = "setting"
+_METRIC = "metric"
 _MORE_SEEDS = "more seeds"
 _STARTUP_TRIALS = 5
 
@@ -101,6 +102,11 @@ class Search:
         )  # fmt: skip
         if study.direction.name.lower() != direction:
             raise ConfigError(f"{self._folder.path} was begun with another direction; give the sweep another 'name'")
+        if (metric := study.user_attrs.get(_METRIC, section.metric)) != section.metric:
+            raise ConfigError(
+                f"{self._folder.path} was begun with the metric {metric!r}; give the sweep another 'name'"
+            )
+        study.set_user_attr(_METRIC, section.metric)
         trials = study.get_trials(deepcopy=False)
         study.sampler = optuna.samplers.TPESampler(seed=integer_seed(section.seed, "optuna", len(trials)))
         pruner = optuna.pruners.MedianPruner(_STARTUP_TRIALS, section.prune_after or 0)
@@ -130,8 +136,14 @@ class Search:
         return old.state is states.PRUNED or (bool(runs) and all(map(self._folder.is_finished, runs)))
 
     def _remember(self, old: Any) -> None:
-        """Take note of a trial of an earlier part of the sweep."""
+        """Take note of a trial of an earlier part of the sweep.
+
+        Raises:
+            ConfigError: If its runs had other settings than the sweep gives them now.
+        """
         setting = self._setting(old)
+        for run in self._plan.runs_of(setting):
+            self._folder.check_unchanged(run)
         self.settings[setting.name] = setting
         if old.state is self._optuna.trial.TrialState.PRUNED:
             self.notes[setting.name] = "pruned"

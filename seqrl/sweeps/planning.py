@@ -110,15 +110,24 @@ class Plan:
         values["experiment"].pop("output_dir")
         return values | {"experiment": values["experiment"] | ({} if kept is None else {"output_dir": kept})}
 
+    def is_base(self, setting: Setting) -> bool:
+        """Tell whether a setting changes nothing."""
+        section = self.section
+        own, base = (
+            self._config_of(changes, section.seed_list[0], "base")[1].to_json()
+            for changes in ({**section.set, **setting.values}, section.set)
+        )
+        return own == base
+
     def _run(self, setting: Setting, seed: int) -> SweepRun:
         name = f"{setting.name}_seed{seed}"
         values, config = self._config_of({**self.section.set, **setting.values}, seed, name)
         return SweepRun(name, setting, seed, values, config)
 
     def _config_of(self, changes: Mapping[str, Any], seed: int, name: str) -> tuple[dict[str, Any], BaseConfig]:
-        """Return a run file and its config; a component's type is set before its other keys."""
+        """Return a run file and its config; a component or its type is set before its other keys."""
         values = copy.deepcopy(self._base)
-        ordered = sorted(changes.items(), key=lambda item: not item[0].endswith(".type"))
+        ordered = sorted(changes.items(), key=lambda item: (item[0].count("."), not item[0].endswith(".type")))
         own = {"train.seed": seed, "experiment.name": name, "experiment.output_dir": str(self.path / "runs")}
         texts = [f"{key}={json.dumps(value)}" for key, value in (*ordered, *own.items())]
         for note in set(apply_overrides(values, texts)) - self._dropped:

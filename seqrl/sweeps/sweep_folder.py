@@ -85,10 +85,15 @@ class SweepFolder:
             ConfigError: If a run has begun with other settings.
         """
         for run in runs:
-            self._check_unchanged(run)
+            self.check_unchanged(run)
             write_json(self.run_file(run), dict(run.values))
 
-    def _check_unchanged(self, run: SweepRun) -> None:
+    def check_unchanged(self, run: SweepRun) -> None:
+        """See that a run, if there is one, has the settings that the plan gives it.
+
+        Raises:
+            ConfigError: If not; with what differs.
+        """
         saved = _read_object(self.run_path(run) / "config.json")
         if saved and (lines := changes_since(with_defaults(saved), run.config)):
             raise ConfigError(
@@ -157,9 +162,9 @@ class SweepFolder:
     def _setting_scores(self, setting: Setting, note: str) -> SettingScores:
         runs = self._plan.runs_of(setting)
         scores = {run.seed: self.score(run) if self.is_finished(run) else None for run in runs}
-        failed = sum(run.name in self.failures for run in runs)
+        failed = sum(run.name in self.failures and scores[run.seed] is None for run in runs)
         note = note or (f"{failed} failed" if failed else "")
-        is_base = bool(setting.values) and dict(setting.values) == self._plan.base_values
+        is_base = bool(setting.values) and self._plan.is_base(setting)
         is_share = self._plan.section.metric.endswith("success_mean")
         return SettingScores(setting.name, setting.values, scores, note, is_base, is_share)
 

@@ -110,6 +110,8 @@ def test_plot_draws_metrics_of_runs(runs, tmp_path, capsys):
     assert plot.main([str(runs), "--keys", "loss/totl", "--overwrite"]) == 2
     assert "--keys loss/totl: no run has it; did you mean 'loss/total'?" in capsys.readouterr().err
     assert plot.main([str(runs), "--smooth", "1", "--overwrite"]) == 2
+    assert plot.main([str(runs), "--keys", "loss/total", "--x", "env_steps", "--output", "c.png"]) == 2
+    assert not (tmp_path / "c.png").exists()
 
 
 # -------------------------------------------------------------------------------------------- probe

@@ -19,6 +19,11 @@ def test_a_fall_beyond_both_intervals_is_told_with_the_checkpoint():
     assert "add 'success' to experiment.save.best" in fall_from_best(rows, [])
 
 
+def test_an_end_that_is_no_number_is_told():
+    rows = [row(1, 0.95, 0.05), {**row(2, 0.0), "eval/success_mean": None}]
+    assert "success not finite in the end, 0.95 after epoch 1" in fall_from_best(rows, ["success"])
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -38,7 +38,7 @@ def test_the_last_evaluation_is_the_score_and_at_moves_it(heard):
     methods = [Method("m", [run(str(i), [0.0, 5.0, None, 7.0], seed=i) for i in range(3)])]
     found = compare(methods, options())
     assert [(s.x, s.value) for s in found.methods[0].scores] == [(30.0, 7.0)] * 3
-    earlier = compare(methods, options(at=25.0)).methods[0]
+    earlier = compare(methods, options(at=15.0)).methods[0]
     assert [(s.x, s.value) for s in earlier.scores] == [(10.0, 5.0)] * 3
     np.testing.assert_array_equal(earlier.places, [0.0, 10.0])
     assert not heard.messages
@@ -122,6 +122,33 @@ def test_a_difference_comes_with_p_and_the_seeds_that_it_needs():
     assert difference.value == pytest.approx(0.967 - 0.2, abs=1e-3)
     assert difference.p_value < 0.05
     assert found.to_json()["differences"][0]["num_seeds"] == difference.num_seeds == 3
+
+
+def test_a_run_whose_last_evaluation_is_no_number_has_no_score(heard):
+    """An earlier one would hide that it fell apart."""
+    runs = [run(str(i), [0.0, 5.0], seed=i) for i in range(3)]
+    found = compare([Method("m", [*runs, run("lost", [0.0, 9.0, None], seed=3)])], options())
+    assert {s.run for s in found.methods[0].scores} == {"0", "1", "2"}
+    assert heard.messages == ["lost is left out: its last eval/return_mean is no number"]
+
+
+def test_tasks_of_one_run_are_one_run():
+    def rows(shift):
+        return [{"step": 1, STEPS.key: 5, "eval/A/return_mean": 1.0 + shift, "eval/B/return_mean": 2.0 + shift}]
+
+    runs = [run(str(i), (), seed=i, rows=rows(0.1 * i)) for i in range(5)]
+    both = compare([Method("m", runs)], options()).methods[0]
+    assert both.num_runs == 5
+    one = compare([method("m", [1.5 + 0.1 * i for i in range(5)])], options()).methods[0]
+    assert both.aggregates["mean"].low == pytest.approx(one.aggregates["mean"].low)
+
+
+def test_runs_that_were_evaluated_by_other_rules_are_told(heard):
+    runs = [run(str(i), [1.0], seed=i) for i in range(4)]
+    for each, steps in zip(runs, (None, None, 50, 50), strict=True):
+        each.config["experiment"] = {"evaluation": {"max_steps": steps}}
+    compare([Method("m", runs)], options())
+    assert heard.messages == ["A-v0: runs differ in experiment.evaluation.max_steps: null, 50"]
 
 
 def test_a_method_without_the_metric_is_left_out(heard):

@@ -1,6 +1,7 @@
 """Runs are found, and grouped into methods that differ in more than seed and task."""
 
 import json
+import logging
 
 import pytest
 
@@ -101,6 +102,31 @@ def test_a_label_takes_what_its_pattern_finds(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="nothing"):
         group_runs(["mine=nothing*"])
     assert len(group_runs(["gru0", "./gru0"])[0].runs) == 1
+
+
+def test_names_of_runs_may_have_an_equals_sign(tmp_path, monkeypatch):
+    """As those of sweeps have."""
+    monkeypatch.chdir(tmp_path)
+    for seed in range(2):
+        make_run(tmp_path / "mine" / f"rate=0.1_seed{seed}", seed=seed)
+    for argument in ("mine/rate=0.1_seed*", str(tmp_path / "mine" / "rate=0.1_seed*")):
+        (method,) = group_runs([argument])
+        assert (method.name, len(method.runs)) == ("bc gru", 2)
+    monkeypatch.chdir("mine")
+    assert group_runs(["rate=0.1_seed*"])[0].name == "bc gru"
+    (method,) = group_runs(["low=rate=0.1_seed*"])
+    assert (method.name, len(method.runs)) == ("low", 2)
+
+
+def test_a_folder_without_a_run_hides_no_other(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("seqrl"), "propagate", True)
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "g0")
+    make_run(tmp_path / "g1", seed=1)
+    (tmp_path / "g1" / "metrics.jsonl").unlink()
+    (method,) = group_runs(["g*"])
+    assert [run.path.name for run in method.runs] == ["g0"]
+    assert "left out: g1 is not a run" in caplog.text
 
 
 def test_tasks_are_named_by_what_tells_them_apart(tmp_path):

@@ -60,9 +60,10 @@ def test_a_long_table_is_cut_and_the_file_is_not():
     ]  # fmt: skip
 
 
-def test_the_last_finite_value_counts(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"x": 1.0}\n{"x": 2.0}\n{"y": 5.0}\n{"x": null}\n')
+def test_the_last_value_counts_if_it_is_finite(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"x": 1.0}\n{"x": 2.0, "w": 3.0}\n{"y": 5.0}\n{"w": null}\n')
     assert last_score(tmp_path, "x") == 2.0
+    assert last_score(tmp_path, "w") is None  # the run fell apart
     assert last_score(tmp_path, "z") is None
 
 

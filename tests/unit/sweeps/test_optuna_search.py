@@ -147,3 +147,10 @@ def test_another_choice_or_direction_is_another_search(stand_in, optuna, capsys)
     stand_in(**values, draw={RATE: {"one_of": [1e-4, 1e-3]}}, direction="min")
     assert sweep.main(["mine.json", "--jobs", "1"]) == 2
     assert "was begun with another direction" in capsys.readouterr().err
+    stand_in(**values, draw={RATE: {"one_of": [1e-4, 1e-3]}}, metric="eval/success_mean")
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 2
+    assert "was begun with the metric 'eval/return_mean'" in capsys.readouterr().err
+    values["set"]["train.batch_size"] = 7
+    stand_in(**{**values, "trials": 2}, draw={RATE: {"one_of": [1e-4, 1e-3]}})
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 2
+    assert "was begun with other settings" in capsys.readouterr().err

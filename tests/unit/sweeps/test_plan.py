@@ -67,6 +67,14 @@ def test_cases_hold_keys_that_belong_together(tmp_path):
     assert plan.runs()[0].config.algo.sequence_encoder.d_model == 32
 
 
+def test_a_component_that_varies_keeps_what_is_set_in_it(tmp_path):
+    memory, both = "algo.sequence_encoder", {"type": "gru", "d_hidden": 8}
+    plan = planned(tmp_path, grid={memory: [both, {"type": "lstm"}]}, set={f"{memory}.num_layers": 3, WIDTH: 24})
+    found = [run.config.algo.sequence_encoder for run in plan.runs()]
+    assert [(each.type, each.num_layers, each.d_hidden) for each in found] == [("gru", 3, 24), ("lstm", 3, 24)]
+    assert [plan.is_base(setting) for setting in plan.settings] == [True, False]
+
+
 def test_draws_are_the_same_every_time_and_begin_with_the_base(tmp_path):
     draw = {RATE: {"log_uniform": [1e-5, 1.0]}, WIDTH: {"log_integer": [2, 64]}}
     first, more = (planned(tmp_path, draw=draw, trials=n).settings for n in (6, 12))
