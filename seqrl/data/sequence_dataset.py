@@ -23,7 +23,7 @@ from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler
 from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
-from seqrl.data.store import Store
+from seqrl.data.store import Store, difference
 from seqrl.data.store_info import StoreInfo, codec_for
 
 
@@ -108,7 +108,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             first = self._checked[0].store
             names = [f"{s.name} ({s.store.info.source or s.store.path})" for s in (source, self._checked[0])]
             if source.store.schema != first.schema:
-                raise DataError(f"{names[0]} and {names[1]} hold different observations, actions or action masks")
+                raise DataError(f"{names[0]} differs from {names[1]}: {difference(first.schema, source.store.schema)}")
             acting = self._action_space
             is_encoded_alike = acting is not None and codec_for(info, acting).space == self._codec.space
             if info.action_space != first.info.action_space and not is_encoded_alike:

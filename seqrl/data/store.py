@@ -130,7 +130,7 @@ class StoreWriter:
         if self._schema is None:
             self._schema = schema
         elif schema != self._schema:
-            raise DataError(f"trajectory {name!r} differs from those before it: {_difference(self._schema, schema)}")
+            raise DataError(f"trajectory {name!r} differs from those before it: {difference(self._schema, schema)}")
         try:
             self._write(trajectory, columns, schema, name)
         except OSError as error:
@@ -304,7 +304,7 @@ class Store:
     def _check_schemas(self) -> None:
         for shard in self._shards[1:]:
             if shard.schema != self._shards[0].schema:
-                raise DataError(f"{shard.path}: other columns: {_difference(self._shards[0].schema, shard.schema)}")
+                raise DataError(f"{shard.path}: other columns: {difference(self._shards[0].schema, shard.schema)}")
 
     def __len__(self) -> int:
         """Return the number of trajectories."""
@@ -421,6 +421,7 @@ def _check_same_spaces(path: Path, info: StoreInfo) -> None:
         raise DataError(f"{path} holds true last observations, which the new data lacks; use another store")
 
 
-def _difference(expected: Schema, got: Schema) -> str:
+def difference(expected: Schema, got: Schema) -> str:
+    """Return the columns in which two schemas differ, with dtype and shape of a row."""
     names = sorted(n for n in expected.keys() | got.keys() if expected.get(n) != got.get(n))
     return ", ".join(f"{n} is {got.get(n, 'absent')}, not {expected.get(n, 'absent')}" for n in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError, EnvError
 from seqrl.core.image_bytes import is_image_of_bytes
 from seqrl.core.rotations import with_rotations
-from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs
+from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec, obs_specs, space_to_json
 from seqrl.data.store_info import StoreInfo
 
 
@@ -73,13 +74,20 @@ def _is_alike(acting: spaces.Space[Any], recorded: spaces.Space[Any]) -> bool:
 
 
 def check_actions(env_space: spaces.Space[Any], expected: spaces.Space[Any], env_id: str) -> None:
-    """Check that an environment takes the actions that a policy gives.
+    """Check that an environment takes the actions that a policy gives. Floats may differ in precision.
 
     Raises:
         EnvError: If the two spaces differ.
     """
-    if with_rotations(env_space, expected) != expected:
+    if with_rotations(_in_float32(env_space), _in_float32(expected)) != _in_float32(expected):
         raise EnvError(f"environment {env_id!r} takes {env_space}, but the data or policy has {expected}")
+
+
+def _in_float32(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return a Box of floats in their usual precision; other spaces as they are."""
+    if not isinstance(space, spaces.Box) or space.dtype not in (np.float16, np.float64):
+        return space
+    return with_rotations(spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32)), space)
 
 
 def agreed_spaces(
@@ -122,7 +130,8 @@ def agreed_spaces(
         raise EnvError(
             f"environment {env_id!r} takes {action_space}, but the actions of {info.source or 'the data'} are outside "
             f"[-1, 1]{f' (they go {reach()})' if reach else ''} and the file names no action space: write the space as "
-            "JSON to the attribute 'action_space' of the group 'data'"
+            f"JSON to the attribute 'action_space' of the group 'data', for this environment "
+            f"{json.dumps(space_to_json(action_space))}"
         )
     same_entries = given.keys() == recorded.keys()
     return replace(

@@ -23,7 +23,7 @@ class NormedSection(Section):
 
     def _widths(self) -> dict[str, int]:
         """Return the widths that the norm is applied to, by field."""
-        return {name: getattr(self, name) for name in self.normed}
+        return {name: width for name in self.normed if (width := getattr(self, name)) is not None}
 
     @model_validator(mode="after")
     def _norm_fits(self) -> NormedSection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 import seqrl.configs.sections.modalities  # noqa: F401  (registers its sections)
 from seqrl.configs.section import Component, Section
@@ -51,6 +51,15 @@ class MLPTimestepEncoderSection(FlatSection):
     """Flattens every observation entry, adds previous action and reward, and applies an MLP."""
 
     type: Literal["mlp"] = "mlp"
+    d_output: PositiveInt | None = Field(  # type: ignore[assignment]  # pydantic narrows and widens alike
+        256, description="Width of the embedding; null passes the inputs on without a layer, with num_layers 0."
+    )
+
+    @model_validator(mode="after")
+    def _has_no_layer_without_a_width(self) -> MLPTimestepEncoderSection:
+        if self.d_output is None and self.num_layers:
+            raise ValueError(f"without d_output there is no layer: num_layers must be 0, got {self.num_layers}")
+        return self
 
 
 @TIMESTEP_ENCODERS.register_section("auto")

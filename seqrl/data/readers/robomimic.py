@@ -91,12 +91,15 @@ def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreI
 
 
 @contextmanager
-def naming(path: Path, kind: str = "robomimic HDF5 file") -> Iterator[None]:
-    """Turn whatever goes wrong while reading into a DataError that names the file."""
+def naming(path: Path, kind: str = "robomimic HDF5 file", *, where: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong while reading into a DataError that names the file, and where in it."""
     try:
         yield
     except DataError as error:
-        raise error if str(path) in str(error) else DataError(f"{path}: {error}") from error
+        text = str(error)
+        if where and where not in text:
+            text = f"{where}: {text.removeprefix(f'{path}: ')}"
+        raise error if str(path) in text else DataError(f"{path}: {text}") from error
     except (
         OSError,
         LookupError,
@@ -108,14 +111,14 @@ def naming(path: Path, kind: str = "robomimic HDF5 file") -> Iterator[None]:
         AssertionError,
         MemoryError,
     ) as error:
-        raise DataError(f"{path}: not a readable {kind} ({error})") from error
+        raise DataError(f"{path}: {f'{where}: ' if where else ''}not a readable {kind} ({error})") from error
 
 
 def _trajectories(
     file: h5py.File, names: list[str], info: StoreInfo, columns: ActionColumns, dones_mean: str, path: Path
 ) -> NamedTrajectories:
     for name in names:
-        with naming(path):
+        with naming(path, where=f"/data/{name}"):
             trajectory = _trajectory(file["data"][name], info, columns, dones_mean, path).check()
         yield name, trajectory
 
@@ -155,7 +158,7 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
     if action is not None:
         action_space = space_from_json(action)
     else:
-        action_space = infer_action_space(extremes(columns.joined(_columns(data[n], columns)) for n in names))
+        action_space = infer_action_space(extremes(_actions_of_each(data, names, columns)))
         action_space = columns.space(action_space, _columns(first, columns))
         if isinstance(action_space, spaces.Discrete) and (num := _masked_actions(first)) > action_space.n:
             action_space = spaces.Discrete(num)  # the mask knows actions that nobody took
@@ -164,6 +167,12 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
     else:
         observation_space = infer_observation_space(datasets(first["obs"]))
     masks = file["mask"] if _has(file, "mask") else {}
+    without = [n for n in names if not _has(data[n], "next_obs")]
+    if 0 < len(without) < len(names):
+        logger.warning(
+            "%s: data/%s has no next_obs, so those of the other episodes are not used, and only imitation can use the "
+            "data", path, without[0],
+        )  # fmt: skip
     are_known = bool(_attribute(data, "spaces_are_known", True))
     has_units = not columns.is_default or (action is not None and observation is None and are_known)
     return StoreInfo(
@@ -173,11 +182,26 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
         env_kwargs=env_args.get("env_kwargs") or {},
         spaces_are_known=None not in (observation, action) and are_known,
         actions_are_scaled=bool(_attribute(data, "actions_are_scaled", not has_units)),
-        has_next_obs=all(_has(data[n], "next_obs") for n in names),
+        has_next_obs=not without,
         has_rewards=any(_has(data[n], "rewards") for n in names),
         filters={k: [as_text(n) for n in _content(v, "SUO")] for k, v in masks.items()},
         source=str(path),
     )
+
+
+def _actions_of_each(data: h5py.Group, names: list[str], columns: ActionColumns) -> Iterator[np.ndarray]:
+    """Return the actions of all episodes.
+
+    Raises:
+        DataError: If they differ in shape.
+    """
+    shape = None
+    for name in names:
+        actions = columns.joined(_columns(data[name], columns))
+        shape = actions.shape[1:] if shape is None else shape
+        if actions.shape[1:] != shape:
+            raise DataError(f"/data/{name}: actions are {list(actions.shape[1:])}, those before it {list(shape)}")
+        yield actions
 
 
 def _columns(demo: h5py.Group, columns: ActionColumns) -> dict[str, np.ndarray]:
@@ -215,7 +239,7 @@ def _trajectory(demo: h5py.Group, info: StoreInfo, columns: ActionColumns, dones
     obs = {k: _observed(v) for k, v in datasets(demo["obs"]).items()}
     actions = columns.joined(_columns(demo, columns))
     steps = len(actions)
-    rewards = _numbers(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
+    rewards = _one_each(demo["rewards"]) if _has(demo, "rewards") else np.zeros(steps, np.float32)
     terminated, truncated = _ends(demo, steps, dones_mean, path)
     after = {k: _observed(v) for k, v in datasets(demo["next_obs"]).items()} if _has(demo, "next_obs") else None
     expected = {"rewards": rewards, "terminated": terminated, "truncated": truncated} | obs
@@ -248,9 +272,9 @@ _WARNED: set[Path] = set()
 
 def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
-    dones = _numbers(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
+    dones = _one_each(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
     if _has(demo, "truncated"):
-        return dones, _numbers(demo["truncated"]).astype(bool)
+        return dones, _one_each(demo["truncated"]).astype(bool)
     if len(dones) != steps:
         return dones, dones
     if dones[:-1].any() and path not in _WARNED:
@@ -306,14 +330,28 @@ def _numbers(item: Any) -> np.ndarray:
     return _content(item, "biuf")
 
 
+def _one_each(item: Any) -> np.ndarray:
+    """Return a number for each step ``(T,)``, which may lie as ``(T, 1)``."""
+    return one_each(_numbers(item))
+
+
+def one_each(values: np.ndarray) -> np.ndarray:
+    """Return rows of one number as numbers, and other arrays as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def is_text(item: Any) -> bool:
+    """Tell whether a dataset holds text."""
+    return isinstance(item, h5py.Dataset) and h5py.check_string_dtype(item.dtype) is not None
+
+
 def _observed(item: Any) -> np.ndarray:
     """Return an entry of the observations: numbers as they are, and text as its bytes (:mod:`seqrl.core.text`).
 
     Raises:
         DataError: If it is something else, or the file is too small to hold it.
     """
-    is_text = isinstance(item, h5py.Dataset) and h5py.check_string_dtype(item.dtype) is not None
-    return encode_text(_content(item, "OS")) if is_text else _numbers(item)
+    return encode_text(_content(item, "OS")) if is_text(item) else _numbers(item)
 
 
 def _content(item: Any, kinds: str) -> np.ndarray:

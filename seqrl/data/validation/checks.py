@@ -12,9 +12,8 @@ from gymnasium import spaces
 from seqrl.core.errors import SeqrlError
 from seqrl.core.spaces import obs_specs
 from seqrl.data.validation.findings import Findings
-from seqrl.data.validation.raw import RawDataset, RawEpisode
+from seqrl.data.validation.raw import FLAT, RawDataset, RawEpisode
 
-_FLAT = ("rewards", "dones", "truncated")
 _SAME_IN_ALL = ("obs/", "next_obs/", "goal/", "actions", "action_mask")
 _MIN_EPISODES = 5
 
@@ -44,8 +43,9 @@ class LayoutCheck:
                 problems.append(f"{key} is {array.dtype}, not numbers")
             elif array.ndim == 0 and key != "prev_action":
                 problems.append(f"{key} has no rows")
-            elif key in _FLAT and array.ndim != 1:
+            elif key in FLAT and array.ndim != 1:
                 problems.append(f"{key} has rows of shape {list(array.shape[1:])}, not one number each")
+                self._forms[key]["there"].append(episode.name)
             else:
                 problems += self._rows(episode, key, array)
                 self._note(episode, key, array)

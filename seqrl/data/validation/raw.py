@@ -15,9 +15,10 @@ from gymnasium import spaces
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import space_from_json
 from seqrl.core.strict_json import parse_json
+from seqrl.core.text import encode_text
 from seqrl.data.convert import is_store
 from seqrl.data.hdf5_file import foreign_file
-from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, datasets, natural_order
+from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, datasets, is_text, natural_order, one_each
 from seqrl.data.store import Store
 
 _READ_ERRORS = (
@@ -32,6 +33,8 @@ _READ_ERRORS = (
     MemoryError,
 )
 _GROUPS = ("obs", "next_obs", "goal")
+FLAT = ("rewards", "dones", "truncated")
+"""What has one number for each step."""
 _PLAIN = ("actions", "rewards", "dones", "truncated", "action_mask", "prev_action")
 
 
@@ -247,7 +250,8 @@ def _file_episode(data: h5py.Group, name: str) -> RawEpisode:
             if item is None:
                 raise KeyError("there is nothing readable under its name")
             check_size(item)
-            episode.arrays[key] = np.asarray(item[()])
+            values = encode_text(item[()]) if "/" in key and is_text(item) else np.asarray(item[()])
+            episode.arrays[key] = one_each(values) if key in FLAT else values
         except _READ_ERRORS as error:
             episode.faults[key] = str(error)
     return episode

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import TIMESTEP_ENCODERS
@@ -30,7 +30,7 @@ class MLPTimestepEncoder(TimestepEncoder):
         d_reward: 1 if the previous reward is read, else 0.
         num_layers: Hidden layers.
         d_hidden: Their width.
-        d_output: Width of the output.
+        d_output: Width of the output; None passes the inputs on without a layer.
         activation: After each hidden layer.
         norm: Of the output.
         normalize_inputs: Standardise all inputs by moving statistics.
@@ -51,7 +51,7 @@ class MLPTimestepEncoder(TimestepEncoder):
         *,
         num_layers: int = 2,
         d_hidden: int = 512,
-        d_output: int = 256,
+        d_output: int | None = 256,
         activation: str = "leaky_relu",
         norm: str = "layer",
         normalize_inputs: bool = True,
@@ -68,11 +68,12 @@ class MLPTimestepEncoder(TimestepEncoder):
             raise ConfigError(f"{SECTION_KEY}.obs_keys: {list(keys)} leaves nothing to read; null reads all entries")
         if auto_scale:
             d_hidden = max(d_hidden, min(d_input, MAX_AUTO_WIDTH))
-        self.d_output = d_output
+        self.d_output = d_input if d_output is None else d_output
         normal = (d_input, normalizer_rate, normalizer_min_std)
         self.normalizer = InputNormalizer(*normal) if normalize_inputs else None
-        self.mlp = make_mlp(d_input, d_hidden, num_layers, d_output, activation)
-        self.norm = make_norm(norm, d_output)
+        sizes = (d_input, d_hidden, num_layers, self.d_output)
+        self.mlp = nn.Identity() if d_output is None else make_mlp(*sizes, activation)
+        self.norm = make_norm(norm, self.d_output)
 
     def forward(self, inputs: SeqInputs) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""

@@ -1,6 +1,7 @@
 """robomimic files are read as they are meant, refused by name where they are broken, and read once."""
 
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -192,8 +193,10 @@ def test_without_next_obs_the_last_one_is_repeated_and_said(make):
     assert not store.info.has_next_obs
 
 
-def test_next_obs_missing_in_one_episode_counts_as_missing(make):
+def test_next_obs_missing_in_one_episode_counts_as_missing(make, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("seqrl"), "propagate", True)
     assert not open_store(make(lambda f: replace(f, "data/demo_1/next_obs", None))).info.has_next_obs
+    assert "data/demo_1 has no next_obs, so those of the other episodes are not used" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -220,6 +223,18 @@ def test_dones_mean_is_part_of_the_cache_key(make):
     path = make()
     assert open_store(path, {"dones_mean": "terminated"}).trajectory(0).terminated[-1]
     assert open_store(path, {"dones_mean": "truncated"}).trajectory(0).truncated[-1]
+
+
+def test_columns_of_one_number_are_numbers(make):
+    def change(file):
+        for demo in file["data"].values():
+            for key in ("rewards", "dones"):
+                replace(demo, key, np.asarray(demo[key])[:, None])
+
+    plain, columns = open_store(make()), open_store(make(change, name="columns.hdf5"))
+    for got, expected in zip(columns.trajectories(), plain.trajectories(), strict=True):
+        np.testing.assert_array_equal(got.rewards, expected.rewards)
+        np.testing.assert_array_equal(got.terminated, expected.terminated)
 
 
 def test_rewards_are_optional_and_zero(make):
@@ -310,6 +325,8 @@ def test_a_broken_file_is_a_data_error_that_names_it_and_leaves_no_cache(make, c
         open_store(path)
     assert cached(cache) == []
     assert path in str(caught.value)
+    is_of_an_episode = not fault.startswith(("no data", "no episode", "data is", "env_args", "bad action"))
+    assert ("demo_1" in str(caught.value)) == is_of_an_episode
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x89HDF\r\n\x1a\n" + b"\x00" * 100, "half"], ids=str)

@@ -54,6 +54,17 @@ def test_sound_data_is_fine(report_of):
     assert json.loads(json.dumps(report.to_json()))["is_fine"] is True
 
 
+def test_text_and_columns_of_one_number_are_read_as_training_reads_them(report_of):
+    def change(file):
+        for demo in file["data"].values():
+            for key in ("rewards", "dones"):
+                replace(demo, key, np.asarray(demo[key])[:, None])
+            for group in ("obs", "next_obs"):
+                demo[group].create_dataset("task", data=["open the drawer"] * STEPS, dtype=h5py.string_dtype())
+
+    assert report_of(change).findings == []
+
+
 def every(path, value):
     """Return a change that sets the same dataset in every episode."""
 
@@ -133,7 +144,7 @@ PROBLEMS = {
     "too short": (
         lambda f: replace(f, "data/demo_1/rewards", np.zeros(2)),
         "layout", "rewards does not have one row per action", "demo_1"),
-    "columns as rewards": (every("rewards", np.zeros((STEPS, 1))), "layout", "rewards has rows of shape [1]", "demo_0"),
+    "columns as rewards": (every("rewards", np.zeros((STEPS, 2))), "layout", "rewards has rows of shape [2]", "demo_0"),
     "no step": (every("actions", np.zeros((0, 2))), "layout", "has no step", "demo_0"),
     "steps after the end": (
         lambda f: (replace(f, "data/demo_2/dones", [0, 1, 0, 0]), every("truncated", np.zeros(STEPS))(f)),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError, RegistryError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
@@ -37,15 +38,16 @@ def _inputs(seed=0, specs=SPECS):
 
 def _identity_encoder(specs, d_action, d_reward):
     """Return an encoder whose output is its input features."""
-    probe = MLPTimestepEncoder(specs, d_action, d_reward, num_layers=0, norm="none", normalize_inputs=False)
-    width = probe.mlp[-1].in_features
-    encoder = MLPTimestepEncoder(
-        specs, d_action, d_reward, num_layers=0, d_output=width, norm="none", normalize_inputs=False
+    return MLPTimestepEncoder(
+        specs, d_action, d_reward, num_layers=0, d_output=None, norm="none", normalize_inputs=False
     )
-    with torch.no_grad():
-        encoder.mlp[-1].weight.copy_(torch.eye(width))
-        encoder.mlp[-1].bias.zero_()
-    return encoder
+
+
+def test_without_a_width_there_is_no_layer():
+    encoder = _identity_encoder(SPECS, A, 1)
+    assert (encoder.d_output, list(encoder.parameters())) == (WIDTH + 1 + A, [])
+    with pytest.raises(ConfigError, match="num_layers must be 0, got 2"):
+        config_factory("bc", {"observation": {"timestep_encoder": {"type": "mlp", "d_output": None}}})
 
 
 def test_features_are_sorted_flat_and_one_hot_with_the_side_input_last():

@@ -6,11 +6,19 @@ from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import obs_specs
-from seqrl.rollout.agreement import check_observations
+from seqrl.rollout.agreement import check_actions, check_observations
 
 
 def box(shape, dtype):
     return spaces.Dict({"image": spaces.Box(0, 1, shape, dtype)})
+
+
+def test_actions_may_differ_in_precision_but_not_in_bounds():
+    acting = spaces.Box(-2.0, 2.0, (3,), np.float32)
+    check_actions(spaces.Box(-2.0, 2.0, (3,), np.float64), acting, "Env-v0")
+    for other in (spaces.Box(-1.0, 1.0, (3,), np.float64), spaces.Box(-2, 2, (3,), np.int64)):
+        with pytest.raises(EnvError, match="but the data or policy has Box"):
+            check_actions(other, acting, "Env-v0")
 
 
 def test_an_image_of_bytes_is_not_one_of_floats():
