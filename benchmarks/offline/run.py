@@ -4,12 +4,13 @@ pip install --no-deps d3rlpy==2.8.1 structlog dataclasses-json marshmallow typin
     scikit-learn narwhals scipy joblib threadpoolctl colorama click              # what only this benchmark needs
 python benchmarks/offline/make_data.py --env Pendulum-v1 --steps 12000 --output data/pendulum
 python benchmarks/offline/run.py --data data/pendulum/mixed.hdf5 --name pendulum-mixed --seeds 3
-python benchmarks/offline/run.py --table                                 # only write the table
+python benchmarks/offline/run.py --data data/pendulum/mixed.hdf5 --speed  # gradient steps per second, in turns
+python benchmarks/offline/run.py --table                                 # only write the tables
 
 Policies and critics have two hidden layers of 256, critics come in pairs, batches hold 64 transitions, and settings are
-those of d3rlpy where it has them; here one linear layer of 64 features, which all networks share, comes first. There is
-no memory. 20,000 gradient steps (CQL 10,000), then 100 greedy episodes. A run is a process with one thread; its result
-is written to ``benchmarks/results/offline/``, and one that is there is not run again.
+those of d3rlpy where it has them. There is no memory. 20,000 gradient steps (CQL 10,000), then 100 greedy episodes. A
+run is a process with one thread; its result is written to ``benchmarks/results/offline/``, and one that is there is not
+run again.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ ALGOS = {"bc": 20_000, "iql": 20_000, "td3_bc": 20_000, "cql": 10_000}
 """Algorithm -> gradient steps."""
 LIBRARIES = ("seqrl", "d3rlpy")
 BATCH, HIDDEN, EPISODES, RATE = 64, 256, 100, 3e-4
-MOST_LOAD = 2.5
-"""Processes that wanted a core, over five minutes; with more, a run's speed is not in the table."""
+SPEED = RESULTS / "offline_speed.json"
+SPEED_STEPS = {"bc": 4_000, "iql": 1_500, "td3_bc": 1_500, "cql": 400}
+"""Algorithm -> gradient steps whose speed is measured."""
+ROUNDS = 5
 Act = Callable[[np.ndarray], np.ndarray]
 
 
@@ -84,7 +87,7 @@ def learn_here(algo: str, data: Path, env_id: str, seed: int, num_steps: int) ->
     """Return the CPU seconds of learning, and the policy."""
     import seqrl
 
-    encoder = {"type": "mlp", "num_layers": 0, "d_output": 64, "norm": "none", "normalize_inputs": False}
+    encoder = {"type": "mlp", "num_layers": 0, "d_output": None, "norm": "none", "normalize_inputs": False}
     values = {
         "experiment": {
             "output_dir": tempfile.mkdtemp(),
@@ -160,8 +163,8 @@ def learn_there(algo: str, data: Path, env_id: str, seed: int, num_steps: int) -
     return spent, lambda obs: learner.predict(obs[None])[0], lambda: None
 
 
-def measure(library: str, algo: str, data: Path, seed: int) -> dict[str, Any]:
-    """Return what a run reached and what it cost, in this process."""
+def measure(library: str, algo: str, data: Path, seed: int, num_steps: int | None) -> dict[str, Any]:
+    """Return what a run reached and what it cost, in this process; of fewer steps, only the cost."""
     import h5py
     import torch
 
@@ -170,14 +173,14 @@ def measure(library: str, algo: str, data: Path, seed: int) -> dict[str, Any]:
         env_id = json.loads(file["data"].attrs["env_args"])["env_name"]
     learn = learn_here if library == "seqrl" else learn_there
     with contextlib.redirect_stdout(io.StringIO()):
-        cpu_s, act, reset = learn(algo, data, env_id, seed, ALGOS[algo])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    result = mean_return(env_id, act, reset)
-    return {
-        "library": library, "algorithm": algo, "seed": seed, "env": env_id, "return": result,
-        "gradient_steps": ALGOS[algo], "steps_per_cpu_s": ALGOS[algo] / cpu_s, "peak_mb": peak,
-        "load": os.getloadavg()[1],
-    }  # fmt: skip
+        cpu_s, act, reset = learn(algo, data, env_id, seed, num_steps or ALGOS[algo])
+    cost = {
+        "gradient_steps": num_steps or ALGOS[algo],
+        "steps_per_cpu_s": (num_steps or ALGOS[algo]) / cpu_s,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    reached = {} if num_steps else {"return": mean_return(env_id, act, reset)}
+    return {"library": library, "algorithm": algo, "seed": seed, "env": env_id, **reached, **cost}
 
 
 def result_file(name: str, algo: str, library: str, seed: int) -> Path:
@@ -199,15 +202,44 @@ def rows_of_table() -> list[dict[str, str]]:
         for lib, runs in of.items():
             scores = [100 * (one["return"] - low) / (high - low) for one in runs]
             row[f"score, {lib}"] = f"**{np.mean(scores):.0f}** " + " ".join(f"{score:.0f}" for score in scores)
-        alone = {lib: [one for one in runs if one.get("load", 0.0) <= MOST_LOAD] for lib, runs in of.items()}
-        row["gradient steps per CPU second"] = "not measured"
-        if all(alone.values()):
-            speeds = [np.median([one["steps_per_cpu_s"] for one in alone[lib]]) for lib in LIBRARIES]
-            row["gradient steps per CPU second"] = f"{speeds[0]:.0f} and {speeds[1]:.0f} ({speeds[0] / speeds[1]:.1f}x)"
-        peaks = [np.median([one["peak_mb"] for one in of[lib]]) for lib in LIBRARIES]
-        row["peak memory, MB"] = f"{peaks[0]:.0f} and {peaks[1]:.0f}"
         rows.append(row)
     return rows
+
+
+def rows_of_speed() -> list[dict[str, str]]:
+    """Return a row for each algorithm: medians of the rounds, and the median of their ratios."""
+    rounds = json.loads(SPEED.read_text())["rounds"]
+    rows = []
+    for algo in SPEED_STEPS:
+        of = {lib: [one for one in rounds if (one["algorithm"], one["library"]) == (algo, lib)] for lib in LIBRARIES}
+        speeds = {lib: [one["steps_per_cpu_s"] for one in runs] for lib, runs in of.items()}
+        ratios = [here / there for here, there in zip(*speeds.values(), strict=True)]
+        row = {"algorithm": algo}
+        row |= {f"gradient steps/s, {lib}": f"{np.median(own):.0f}" for lib, own in speeds.items()}
+        row["ratio"] = f"**{np.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+        row |= {f"peak MB, {lib}": f"{np.median([one['peak_mb'] for one in runs]):.0f}" for lib, runs in of.items()}
+        rows.append(row)
+    return rows
+
+
+def measure_elsewhere(data: Path, library: str, algo: str, seed: int, num_steps: int = 0) -> dict[str, Any]:
+    """Return what :func:`measure` does in a process of its own, with one thread."""
+    command = [sys.executable, str(HERE), "--data", str(data), "--one", library, algo, str(seed), str(num_steps)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+def measure_speed(data: Path) -> None:
+    """Measure the libraries in turns, and write the result."""
+    rounds = []
+    for number in range(ROUNDS):
+        for algo, num_steps in SPEED_STEPS.items():
+            for library in LIBRARIES if number % 2 == 0 else LIBRARIES[::-1]:
+                rounds.append(measure_elsewhere(data, library, algo, number, num_steps))
+                print(algo, library, round(rounds[-1]["steps_per_cpu_s"]), flush=True)
+    write_json(SPEED, {**provenance(), "data": data.parent.name, "load": os.getloadavg()[2], "rounds": rounds})
 
 
 def main() -> None:
@@ -218,28 +250,32 @@ def main() -> None:
     p.add_argument("--algos", nargs="+", choices=list(ALGOS), default=list(ALGOS), help="only these")
     p.add_argument("--seeds", type=int, default=3, help="seeds of each (default %(default)s)")
     p.add_argument("--table", action="store_true", help="run nothing")
-    p.add_argument("--one", nargs=3, metavar=("LIBRARY", "ALGO", "SEED"), help=argparse.SUPPRESS)
+    p.add_argument("--speed", action="store_true", help="measure speed alone, on these data")
+    p.add_argument("--one", nargs=4, metavar=("LIBRARY", "ALGO", "SEED", "STEPS"), help=argparse.SUPPRESS)
     arguments = p.parse_args()
     if arguments.one:
-        library, algo, seed = arguments.one
-        print(json.dumps(measure(library, algo, arguments.data, int(seed))))
+        library, algo, seed, num_steps = arguments.one
+        print(json.dumps(measure(library, algo, arguments.data, int(seed), int(num_steps) or None)))
         return
+    if arguments.speed:
+        measure_speed(arguments.data)
     runs = [(algo, lib, seed) for seed in range(arguments.seeds) for algo in arguments.algos for lib in LIBRARIES]
-    for algo, library, seed in [] if arguments.table else runs:
+    for algo, library, seed in [] if arguments.table or arguments.speed else runs:
         file = result_file(arguments.name, algo, library, seed)
         if file.exists():
             continue
-        command = [sys.executable, str(HERE), "--data", str(arguments.data), "--one", library, algo, str(seed)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
         scores = json.loads((arguments.data.parent / "scores.json").read_text())
-        content = {**provenance(), "name": arguments.name, "scores": scores, **json.loads(printed.splitlines()[-1])}
+        found = measure_elsewhere(arguments.data, library, algo, seed)
+        content = {**provenance(), "name": arguments.name, "scores": scores, **found}
         FOLDER.mkdir(parents=True, exist_ok=True)
         write_json(file, content)
         print(file.name, round(content["return"], 1), round(content["steps_per_cpu_s"]), flush=True)
     if rows := rows_of_table():
         print(table(rows))
         write_table(PAGE, "d3rlpy", table(rows))
+    if SPEED.exists():
+        print(table(rows_of_speed()))
+        write_table(PAGE, "speed beside d3rlpy", table(rows_of_speed()))
 
 
 if __name__ == "__main__":
