@@ -84,7 +84,7 @@ class Plan:
         load_plugins(listed_plugins(self._base, f"{source}: base: "))
         if not isinstance(self._base.get("algo_name"), str):
             raise ConfigError(f"{source}: base: algo_name is required, to know which algorithm's run file this is")
-        self._config_of(section.set, section.seed_list[0], "base")
+        self._base_config = self._config_of(section.set, section.seed_list[0], "base")[1].to_json()
         self.base_values = self._values_of_base()
         self.settings = [self.setting(values) for values in self._planned()]
         self._check(self.settings if section.search == "random" else [*self.settings, *self._edges()])
@@ -113,11 +113,8 @@ class Plan:
     def is_base(self, setting: Setting) -> bool:
         """Tell whether a setting changes nothing."""
         section = self.section
-        own, base = (
-            self._config_of(changes, section.seed_list[0], "base")[1].to_json()
-            for changes in ({**section.set, **setting.values}, section.set)
-        )
-        return own == base
+        _, own = self._config_of({**section.set, **setting.values}, section.seed_list[0], "base")
+        return own.to_json() == self._base_config
 
     def _run(self, setting: Setting, seed: int) -> SweepRun:
         name = f"{setting.name}_seed{seed}"
@@ -136,13 +133,9 @@ class Plan:
         return values, config_factory(str(values["algo_name"]), values, f"{self._source}: the run file")
 
     def _values_of_base(self) -> dict[str, Any] | None:
-        _, config = self._config_of(self.section.set, self.section.seed_list[0], "base")
-        whole, found = config.to_json(), {}
-        for key in self.section.keys:
-            if not has_value(whole, key):
-                return None
-            found[key] = value_at(whole, key)
-        return found
+        if not all(has_value(self._base_config, key) for key in self.section.keys):
+            return None
+        return {key: value_at(self._base_config, key) for key in self.section.keys}
 
     # ---------------------------------------------------------------------------------------- settings
     def _planned(self) -> list[dict[str, Any]]:
