@@ -257,6 +257,8 @@ def main() -> None:
         library, algo, seed, num_steps = arguments.one
         print(json.dumps(measure(library, algo, arguments.data, int(seed), int(num_steps) or None)))
         return
+    if not (arguments.table or arguments.data):
+        p.error("give --data, or --table")
     if arguments.speed:
         measure_speed(arguments.data)
     runs = [(algo, lib, seed) for seed in range(arguments.seeds) for algo in arguments.algos for lib in LIBRARIES]

@@ -23,19 +23,21 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
     Returns:
         A sentence with both evaluations and the checkpoint to deploy; None if the run held what it had.
     """
-    for measure in MEASURES:
+    saved = [row for row in rows if row.get("progress/epoch", 1) > 0]  # 0 is not
+    logged = {measure: [row for row in saved if f"eval/{measure}_mean" in row] for measure in MEASURES}
+    lost = [measure for measure, own in logged.items() if own and own[-1][f"eval/{measure}_mean"] is None]
+    for measure in [*lost, *MEASURES]:
         key = f"eval/{measure}_mean"
-        logged = [row for row in rows if key in row and row.get("progress/epoch", 1) > 0]  # 0 is not saved
-        found = [row for row in logged if row[key] is not None]
+        found = [row for row in logged[measure] if row[key] is not None]
         if not found:
             continue
-        best, last = max(found, key=lambda row: float(row[key])), logged[-1]
-        is_lost = last[key] is None
-        if not is_lost and not (_is_known(best, key) and _is_known(last, key)):
-            return None
-        if not is_lost and best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
-            return None
-        end = "not finite" if is_lost else f"{last[key]:.4g}"
+        best, last = max(found, key=lambda row: float(row[key])), logged[measure][-1]
+        if measure not in lost:
+            if not (_is_known(best, key) and _is_known(last, key)):
+                return None
+            if best.get(f"{key}_low", best[key]) <= last.get(f"{key}_high", last[key]):
+                return None
+        end = "not finite" if measure in lost else f"{last[key]:.4g}"
         advice = (
             f"deploy checkpoints/best_{measure}"
             if measure in kept

@@ -16,7 +16,7 @@ from seqrl.configs.dotted import has_value, value_at
 from seqrl.core.errors import ConfigError, DataError, did_you_mean
 from seqrl.core.seeding import generator
 from seqrl.reports import statistics
-from seqrl.reports.intervals import MIN_TEST, Difference, Estimate, compare_means
+from seqrl.reports.intervals import MIN_TEST, MIN_VALUES, Difference, Estimate, compare_means, strata
 from seqrl.reports.runs import Method, Run, task_names
 from seqrl.reports.series import Axis
 
@@ -167,16 +167,16 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
         DataError: If no run has the metric, or no task is common to all methods.
     """
     scores = scores_of(methods, options)
-    _warn_of_evaluations([run for method in methods for run in method.runs])
     tasks = _common_tasks(scores)
     scores = {name: [s for s in found if s.task in tasks] for name, found in scores.items()}
-    _warn(scores, tasks, options)
+    tables = {name: _table(found, tasks) for name, found in scores.items()}
+    _warn(scores, tables, tasks, options)
+    _warn_of_evaluations([run for method in methods for run in method.runs], scores)
     values = np.array([s.value for found in scores.values() for s in found])
     low, high = float(values.min()), float(values.max())
     margin = 0.02 * ((high - low) or 1.0)
     thresholds = np.linspace(low - margin, high + margin, NUM_THRESHOLDS)
-    results = [_result(name, found, tasks, thresholds, options) for name, found in scores.items()]
-    tables = {name: _table(found, tasks) for name, found in scores.items()}
+    results = [_result(name, found, tables[name], tasks, thresholds, options) for name, found in scores.items()]
     names = list(tables)
     pairs = [(x, y) for i, x in enumerate(names) for y in names[i + 1 :]]
     improvement = {(x, y): statistics.estimate_improvement(tables[x], tables[y]) for x, y in pairs}
@@ -186,9 +186,13 @@ def compare(methods: Sequence[Method], options: Options) -> Comparison:
 
 
 def _result(
-    name: str, scores: Sequence[Score], tasks: Sequence[str], thresholds: np.ndarray, options: Options
+    name: str,
+    scores: Sequence[Score],
+    table: np.ndarray,
+    tasks: Sequence[str],
+    thresholds: np.ndarray,
+    options: Options,
 ) -> MethodResult:
-    table = _table(scores, tasks)
     num = options.num_resamples
     aggregates: dict[str, statistics.Statistic] = {
         "iqm": statistics.interquartile_mean,
@@ -259,12 +263,11 @@ def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Sco
     out: dict[str, list[Score]] = {}
     for method in methods:
         for run in method.runs:
-            found = {key: _score(run, task, key, options) for task, key in keys[id(run)].items()}
-            for key in [key for key, score in found.items() if score is None]:
-                was_logged = math.isfinite(run.last_place(key, options.x, options.at))
-                why = f"its last {key} is no number" if was_logged else f"it has no {key}"
-                logger.warning("%s is left out: %s%s", run.path, why, _up_to(options))
-            out.setdefault(method.name, []).extend(s for s in found.values() if s is not None)
+            own = out.setdefault(method.name, [])
+            try:
+                own += [_score(run, task, key, options) for task, key in keys[id(run)].items()]
+            except _NoScoreError as error:
+                logger.warning("%s is left out: %s%s", run.path, error, _up_to(options))
     if not any(out.values()):
         have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
         near = "" if options.metric in have else did_you_mean(options.metric, have)
@@ -286,11 +289,18 @@ def _keys(run: Run, metric: str, name: str) -> dict[str, str]:
     return short if len(short) == len(full) else full
 
 
-def _score(run: Run, task: str, key: str, options: Options) -> Score | None:
-    curve, last = run.points(key, options.x), run.last_place(key, options.x, options.at)
-    curve = curve[curve[:, 0] <= last]
-    if not len(curve) or curve[-1, 0] < last:
-        return None
+class _NoScoreError(Exception):
+    """A run has no last evaluation that is a number."""
+
+
+def _score(run: Run, task: str, key: str, options: Options) -> Score:
+    curve = run.points(key, options.x)
+    curve = curve[curve[:, 0] <= (math.inf if options.at is None else options.at)]
+    if not len(curve):
+        raise _NoScoreError(f"it has no {key}")
+    if not math.isfinite(curve[-1, 1]):
+        raise _NoScoreError(f"its last {key} is no number")
+    curve = curve[np.isfinite(curve[:, 1])]
     if limits := options.ranges.get(task, options.ranges.get("")):
         curve = np.column_stack([curve[:, 0], (curve[:, 1] - limits[0]) / (limits[1] - limits[0])])
     return Score(str(run.path), run.seed, task, float(curve[-1, 0]), float(curve[-1, 1]), curve)
@@ -320,18 +330,28 @@ def _common_tasks(scores: Mapping[str, Sequence[Score]]) -> list[str]:
     return sorted(common)
 
 
-def _warn_of_evaluations(runs: Sequence[Run]) -> None:
-    """Tell where the same environment was played by other rules."""
-    for env_id in dict.fromkeys(run.env_id for run in runs):
-        own = [run.config for run in runs if run.env_id == env_id]
+def _warn_of_evaluations(runs: Sequence[Run], scores: Mapping[str, Sequence[Score]]) -> None:
+    """Tell where the same task was played by other rules."""
+    names = task_names(runs)
+    used = {score.run for found in scores.values() for score in found}
+    for task in dict.fromkeys(names):
+        own = [run.config for run, name in zip(runs, names, strict=True) if name == task and str(run.path) in used]
         for key in _RULES:
             values = [json.dumps(value_at(config, key)) if has_value(config, key) else "null" for config in own]
             if len(set(values)) > 1:
-                logger.warning("%s: runs differ in %s: %s", env_id, key, ", ".join(dict.fromkeys(values)))
+                logger.warning("%s: runs differ in %s: %s", task, key, ", ".join(dict.fromkeys(values)))
 
 
-def _warn(scores: Mapping[str, Sequence[Score]], tasks: Sequence[str], options: Options) -> None:
+def _warn(
+    scores: Mapping[str, Sequence[Score]], tables: Mapping[str, np.ndarray], tasks: Sequence[str], options: Options
+) -> None:
     for name, found in scores.items():
+        fewest_alike = min(map(len, strata(tables[name])))
+        if fewest_alike < MIN_VALUES <= np.isfinite(tables[name]).sum(0).min():
+            logger.warning(
+                "%s: intervals need %d runs of each set of tasks, and one set has %d; give all runs the same tasks, or "
+                "one each", name, MIN_VALUES, fewest_alike,
+            )  # fmt: skip
         seeds = {task: sorted(s.seed for s in found if s.task == task) for task in tasks}
         if (fewest := min(map(len, seeds.values()))) < MIN_TEST:
             logger.warning(

@@ -6,7 +6,6 @@ import copy
 import glob
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,16 +50,13 @@ class Run:
         return int(self.config.get("train", {}).get("seed", 0))
 
     def points(self, key: str, x: Axis) -> np.ndarray:
-        """Return the finite points ``(N, 2)`` of a metric in the order of the axis, the last of each place."""
+        """Return the points ``(N, 2)`` of a metric in the order of the axis, the last of each place.
+
+        NaN where that was not finite.
+        """
         points = points_of(self.rows, key, x)[:, :2]
-        points = points[np.isfinite(points).all(1)]
         last: np.ndarray = points[np.append(np.diff(points[:, 0]) > 0, True)] if len(points) else points
         return last
-
-    def last_place(self, key: str, x: Axis, at: float | None = None) -> float:
-        """Return where a metric was last logged, up to a place, finite or not; minus infinity if it was not."""
-        places = points_of(self.rows, key, x)[:, 0]
-        return float(max(places[places <= (math.inf if at is None else at)], default=-math.inf))
 
 
 def is_run(path: Path) -> bool:
@@ -170,7 +166,7 @@ def group_runs(arguments: Sequence[str]) -> list[Method]:
 def _split_label(argument: str) -> tuple[str, str]:
     """Return a label and a pattern; ``sweeps/lr=0.1_seed*`` is a pattern as a whole, as names of runs have ``=``."""
     label, equals, pattern = argument.partition("=")
-    is_whole = not equals or "/" in label or bool(glob.glob(argument, recursive=True))
+    is_whole = not equals or "/" in label or Path(argument).exists() or bool(glob.glob(argument, recursive=True))
     return ("", argument) if is_whole else (label, pattern)
 
 
@@ -180,20 +176,23 @@ def _matches(pattern: str) -> list[Path]:
     Raises:
         ConfigError: If there is no run.
     """
-    found = [name for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_dir()]
+    found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_dir()]
     if len(found) < 2:
         return find_runs(found[0] if found else pattern)
     runs: list[Path] = []
-    without: dict[str, ConfigError] = {}
-    for name in found:  # logs lie beside runs
+    without: list[ConfigError] = []
+    for path in found:  # logs lie beside runs
+        if any(is_run(parent) for parent in path.parents):
+            continue
         try:
-            runs += find_runs(name)
+            runs += find_runs(path)
         except ConfigError as error:
-            without[name] = error
-    if not runs:
-        raise next(iter(without.values()))
-    for why in without.values():
-        logger.warning("left out: %s", why)
+            without.append(error)
+    if without and not runs:
+        raise without[0]
+    if without:
+        more = f", and {len(without) - 1} more" if len(without) > 1 else ""
+        logger.warning("left out: %s%s", without[0], more)
     return runs
 
 

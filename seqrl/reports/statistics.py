@@ -119,10 +119,22 @@ def draws(scores: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate(drawn, axis=1)
 
 
+def resampled(scores: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Return the scores ``(num, most runs of a task, tasks)`` of drawn runs, each task's packed together.
+
+    Where every run has a task of its own, most of ``scores[drawn]`` would be NaN.
+    """
+    known = np.isfinite(scores)
+    packed = np.full((len(drawn), known.sum(0).max(), scores.shape[1]), np.nan)
+    for task, has_it in enumerate(known[drawn[0]].T):  # the same in every resample
+        packed[:, : has_it.sum(), task] = scores[drawn[:, has_it], task]
+    return packed
+
+
 def estimate(scores: np.ndarray, statistic: Statistic, num: int, rng: np.random.Generator) -> Estimate:
     """Return a statistic of scores ``(runs, tasks)``, with its interval over ``num`` resamples of whole runs."""
-    resampled = statistic(scores[draws(scores, num, rng)])
-    return bootstrap_interval(float(statistic(scores)), resampled, _fewest(scores))
+    statistics = statistic(resampled(scores, draws(scores, num, rng)))
+    return bootstrap_interval(float(statistic(scores)), statistics, _fewest(scores))
 
 
 def estimate_improvement(better: np.ndarray, worse: np.ndarray) -> Estimate:
@@ -167,7 +179,7 @@ def estimate_curve(curves: np.ndarray, num: int, rng: np.random.Generator) -> np
     rows = []
     for here in np.moveaxis(curves, -1, 0):
         value = float(interquartile_mean(here))
-        found = bootstrap_interval(value, interquartile_mean(here[drawn]), _fewest(here))
+        found = bootstrap_interval(value, interquartile_mean(resampled(here, drawn)), _fewest(here))
         rows.append([found.value, found.low, found.high])
     return np.array(rows, np.float64)
 

@@ -74,20 +74,25 @@ def _is_alike(acting: spaces.Space[Any], recorded: spaces.Space[Any]) -> bool:
 
 
 def check_actions(env_space: spaces.Space[Any], expected: spaces.Space[Any], env_id: str) -> None:
-    """Check that an environment takes the actions that a policy gives. Floats may differ in precision.
+    """Check that an environment takes the actions that a policy gives; it may take floats of higher precision.
 
     Raises:
         EnvError: If the two spaces differ.
     """
-    if with_rotations(_in_float32(env_space), _in_float32(expected)) != _in_float32(expected):
+    if with_rotations(_in_precision_of(expected, env_space), expected) != expected:
         raise EnvError(f"environment {env_id!r} takes {env_space}, but the data or policy has {expected}")
 
 
-def _in_float32(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Return a Box of floats in their usual precision; other spaces as they are."""
-    if not isinstance(space, spaces.Box) or space.dtype not in (np.float16, np.float64):
+def _in_precision_of(expected: spaces.Space[Any], space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Return a Box in the precision of another, if its own is higher; other spaces as they are."""
+    if not (isinstance(space, spaces.Box) and isinstance(expected, spaces.Box)):
         return space
-    return with_rotations(spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32)), space)
+    precision = np.dtype(expected.dtype)
+    if precision.kind != "f" or not np.can_cast(precision, np.dtype(space.dtype)):
+        return space
+    with np.errstate(over="ignore"):
+        low, high = (bound.astype(precision) for bound in (space.low, space.high))
+    return with_rotations(spaces.Box(low, high, dtype=precision.type), space)
 
 
 def agreed_spaces(

@@ -61,13 +61,15 @@ def draw(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     paths = list(dict.fromkeys(path.resolve() for given in args.runs for path in find_runs(given)))
     runs = dict(zip(_names(paths), (read_metrics(path / "metrics.jsonl") for path in paths), strict=True))
     x = AXES[args.x] if args.x else default_axis(list(runs.values()))
-    if args.x and not any(range_end(rows, x.key) for rows in runs.values()):
-        raise ConfigError(f"--x {args.x}: the runs have no {x.label}; legal are {', '.join(AXIS_NAMES)}")
+    if args.x == "env_steps" and not any(range_end(rows, x.key) for rows in runs.values()):
+        raise ConfigError("--x env_steps: the runs took no environment steps")
     keys = _keys(args.keys, {k for rows in runs.values() for row in rows for k in row})
-    points = {key: [points_of(rows, key, x)[:, 1] for rows in runs.values()] for key in keys}
-    empty = [key for key, values in points.items() if not any(np.isfinite(own).any() for own in values)]
-    if len(empty) == len(keys):
-        raise ConfigError(f"{empty[0]}: no run has a finite value")
+    empty = [k for k in keys if not any(np.isfinite(points_of(rows, k, x)[:, 1]).any() for rows in runs.values())]
+    keys = [key for key in keys if key not in empty]
+    if not keys:
+        raise ConfigError(f"{empty[0]}: no run has a finite value along the {x.label}")
+    if empty:
+        print(f"left out, as no run has a finite value along the {x.label}: {', '.join(empty)}", file=sys.stderr)
     plot_metrics(args.output, runs, keys, x, weight=args.smooth)
     return args, keys
 

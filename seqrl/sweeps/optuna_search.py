@@ -158,7 +158,7 @@ class Search:
         """Begin another trial.
 
         Raises:
-            ConfigError: If what may be drawn has changed since the search began.
+            ConfigError: If what may be drawn, or what all runs share, has changed since the search began.
         """
         trial = self._study.ask()
         try:
@@ -171,11 +171,15 @@ class Search:
         self.settings[setting.name] = setting
         try:
             runs = self._plan.runs_of(setting)
-            self._folder.write_run_files(runs)
         except SeqrlError as error:
             logger.warning("%s is not legal: %s", setting.name, error)
             self._fail(trial, setting, "not legal")
             return
+        try:
+            self._folder.write_run_files(runs)
+        except ConfigError:
+            self._fail(trial, setting, "not run")
+            raise
         self.active.append(_Trial(trial, setting, runs))
 
     def _suggest(self, trial: Any, key: str) -> Any:

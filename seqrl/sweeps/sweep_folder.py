@@ -161,9 +161,12 @@ class SweepFolder:
 
     def _setting_scores(self, setting: Setting, note: str) -> SettingScores:
         runs = self._plan.runs_of(setting)
-        scores = {run.seed: self.score(run) if self.is_finished(run) else None for run in runs}
-        failed = sum(run.name in self.failures and scores[run.seed] is None for run in runs)
-        note = note or (f"{failed} failed" if failed else "")
+        ended = [run for run in runs if self.is_finished(run)]
+        scores = {run.seed: self.score(run) if run in ended else None for run in runs}
+        lost = sum(scores[run.seed] is None for run in ended)
+        failed = sum(run.name in self.failures for run in runs if run not in ended)
+        told = [f"{failed} failed"] * bool(failed) + [f"{lost} without a finite value"] * bool(lost)
+        note = note or ", ".join(told)
         is_base = bool(setting.values) and self._plan.is_base(setting)
         is_share = self._plan.section.metric.endswith("success_mean")
         return SettingScores(setting.name, setting.values, scores, note, is_base, is_share)

@@ -22,6 +22,9 @@ def test_a_fall_beyond_both_intervals_is_told_with_the_checkpoint():
 def test_an_end_that_is_no_number_is_told():
     rows = [row(1, 0.95, 0.05), {**row(2, 0.0), "eval/success_mean": None}]
     assert "success not finite in the end, 0.95 after epoch 1" in fall_from_best(rows, ["success"])
+    steady = [{**each, "eval/success_mean": 1.0} for each in (row(1, 7.0, 1.0, "return"), row(2, 7.0, 1.0, "return"))]
+    steady[-1]["eval/return_mean"] = None
+    assert "return not finite in the end, 7 after epoch 1" in fall_from_best(steady, [])
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,29 @@ def test_a_run_whose_last_evaluation_is_no_number_has_no_score(heard):
     found = compare([Method("m", [*runs, run("lost", [0.0, 9.0, None], seed=3)])], options())
     assert {s.run for s in found.methods[0].scores} == {"0", "1", "2"}
     assert heard.messages == ["lost is left out: its last eval/return_mean is no number"]
+    again = run("again", [0.0, 5.0], seed=3)
+    again.rows.append({**again.rows[-1], "step": 9, KEY: None})  # a later one at the same place
+    found = compare([Method("m", [*runs, again])], options())
+    assert {s.run for s in found.methods[0].scores} == {"0", "1", "2"}
+
+
+def test_a_run_of_several_tasks_with_one_that_is_no_number_is_left_out_as_a_whole(heard):
+    def rows(second):
+        return [{"step": 1, STEPS.key: 5, "eval/A/return_mean": 1.0, "eval/B/return_mean": second}]
+
+    runs = [run(str(i), (), seed=i, rows=rows(None if i == 5 else float(i))) for i in range(6)]
+    found = compare([Method("m", runs)], options()).methods[0]
+    assert found.num_runs == 5
+    assert found.aggregates["mean"].low is not None
+    assert "5 is left out: its last eval/B/return_mean is no number" in heard.messages
+
+
+def test_runs_of_other_tasks_than_the_rest_are_told(heard):
+    both = [{"step": 1, STEPS.key: 5, "eval/A-v0/return_mean": 1.0, "eval/B-v0/return_mean": 2.0}]
+    runs = [run(str(i), (), seed=i, rows=both) for i in range(5)] + [run("one", [3.0], seed=5)]
+    found = compare([Method("m", runs)], options()).methods[0]
+    assert found.aggregates["mean"].low is None
+    assert any("intervals need 5 runs of each set of tasks, and one set has 1" in text for text in heard.messages)
 
 
 def test_tasks_of_one_run_are_one_run():
@@ -149,6 +172,11 @@ def test_runs_that_were_evaluated_by_other_rules_are_told(heard):
         each.config["experiment"] = {"evaluation": {"max_steps": steps}}
     compare([Method("m", runs)], options())
     assert heard.messages == ["A-v0: runs differ in experiment.evaluation.max_steps: null, 50"]
+    heard.clear()
+    for each, size in zip(runs, (1, 1, 2, 2), strict=True):
+        each.env_kwargs["size"] = size  # two tasks, each by rules of its own
+    compare([Method("m", runs)], options(metric=KEY, ranges={"": (0.0, 1.0)}))
+    assert not any("runs differ" in text for text in heard.messages)
 
 
 def test_a_method_without_the_metric_is_left_out(heard):

@@ -116,6 +116,8 @@ def test_names_of_runs_may_have_an_equals_sign(tmp_path, monkeypatch):
     assert group_runs(["rate=0.1_seed*"])[0].name == "bc gru"
     (method,) = group_runs(["low=rate=0.1_seed*"])
     assert (method.name, len(method.runs)) == ("low", 2)
+    make_run(tmp_path / "mine" / "rate=[1]")
+    assert [run.path.name for run in group_runs(["rate=[1]"])[0].runs] == ["rate=[1]"]
 
 
 def test_a_folder_without_a_run_hides_no_other(tmp_path, monkeypatch, caplog):
@@ -127,6 +129,11 @@ def test_a_folder_without_a_run_hides_no_other(tmp_path, monkeypatch, caplog):
     (method,) = group_runs(["g*"])
     assert [run.path.name for run in method.runs] == ["g0"]
     assert "left out: g1 is not a run" in caplog.text
+    caplog.clear()
+    (tmp_path / "g0" / "checkpoints" / "last").mkdir(parents=True)
+    (tmp_path / "g1" / "metrics.jsonl").write_text("")
+    assert len(group_runs(["mine=**"])[0].runs) == 2
+    assert not caplog.text  # folders inside a run are its own
 
 
 def test_tasks_are_named_by_what_tells_them_apart(tmp_path):

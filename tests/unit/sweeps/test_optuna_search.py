@@ -154,3 +154,6 @@ def test_another_choice_or_direction_is_another_search(stand_in, optuna, capsys)
     stand_in(**{**values, "trials": 2}, draw={RATE: {"one_of": [1e-4, 1e-3]}})
     assert sweep.main(["mine.json", "--jobs", "1"]) == 2
     assert "was begun with other settings" in capsys.readouterr().err
+    stand_in(**{**values, "seeds": 2}, draw={RATE: {"one_of": [1e-4, 1e-3]}})  # no trial is done
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 2
+    assert "was begun with other settings" in capsys.readouterr().err
