@@ -19,6 +19,7 @@ RESULTS = [*learning_peers.FOLDER.glob("*.json"), *run.FOLDER.glob("*.json")]
 def test_the_pages_show_what_was_recorded():
     assert table(learning_peers.rows_of_table()) in (ROOT / "docs/learning.md").read_text()
     assert table(run.rows_of_table()) in run.PAGE.read_text()
+    assert table(run.rows_of_speed()) in run.PAGE.read_text()
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda f: f.stem)
