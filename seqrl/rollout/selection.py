@@ -162,7 +162,7 @@ def fit_config(
     gamma: float = 0.99,
     seed: int = 0,
 ) -> FQEConfig:
-    """Return the settings of a fit: windows of whole episodes up to 64 steps, values counted from the data's.
+    """Return the settings of a fit: windows of whole episodes up to 64 steps, values about the data's mean.
 
     Args:
         store: The data.

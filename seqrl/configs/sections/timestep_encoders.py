@@ -51,7 +51,7 @@ class MLPTimestepEncoderSection(FlatSection):
     """Flattens every observation entry, adds previous action and reward, and applies an MLP."""
 
     type: Literal["mlp"] = "mlp"
-    d_output: PositiveInt | None = Field(  # type: ignore[assignment]  # pydantic narrows and widens alike
+    d_output: PositiveInt | None = Field(  # type: ignore[assignment]
         256, description="Width of the embedding; null passes the inputs on without a layer, with num_layers 0."
     )
 
