@@ -61,7 +61,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
     ) -> None:
         self.sources = [s for s in sources if s.is_live or s.num_trajectories]
         if not self.sources:
-            raise DataError("there is no trajectory to sample from")
+            where = ", ".join(s.store.info.source or str(s.store.path) for s in sources) or "no data"
+            raise DataError(
+                f"no episode is left for training ({where}): check filter_key, valid_filter_key, max_episodes"
+            )
         self.info: StoreInfo = self.sources[0].store.info
         self._window = window
         self._padding = padding

@@ -230,10 +230,15 @@ def method_names(configs: Sequence[Mapping[str, Any]], taken: set[str] | None = 
         if len(paths) > MAX_DIFFERENCES:
             names.append(f"{base} {1 + bases[:i].count(base)}")
         else:
-            settings = [f"{path.split('.')[-1]}={_value(configs[i], path)}" for path in paths]
+            settings = [f"{_short_key(path)}={_value(configs[i], path)}" for path in paths]
             names.append(" ".join([base, ", ".join(settings)]).strip())
     names = [f"{name} {1 + names[:i].count(name)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
     return [f"{name} (config)" if name in (taken or ()) else name for name in names]
+
+
+def _short_key(path: str) -> str:
+    """Return a setting's last name; `type` says nothing without the section it belongs to."""
+    return ".".join(path.split(".")[-2 if path.endswith(".type") else -1 :])
 
 
 def _differing(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> list[str]:

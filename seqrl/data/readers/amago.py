@@ -127,8 +127,7 @@ def _trajectory(file: Path, dones_mean: str, *, is_discrete: bool) -> Trajectory
     arrays = _read(file)
     with naming(file, "trajectory of AMAGO"):
         num = len(arrays["actions"])
-        ended = np.zeros(num, bool)
-        ended[-1:] = arrays["dones"].reshape(num, -1)[-1:, 0] > 0.5
+        ended = arrays["dones"].reshape(num, -1)[:, 0] > 0.5
         none = np.zeros(num, bool)
         start = int(arrays["time_idxs"].ravel()[0])
         actions = arrays["actions"].argmax(-1) if is_discrete else arrays["actions"].astype(np.float32)

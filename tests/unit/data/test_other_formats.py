@@ -241,6 +241,12 @@ def test_trajectories_of_amago(tmp_path, discrete):
     assert next(iter(cut.trajectories())).truncated[-1]
 
 
+def test_a_trajectory_of_amago_that_ends_twice_is_refused(tmp_path):
+    save_amago(tmp_path, dones=np.eye(5)[:, 2:3] + np.eye(5)[:, -1:])
+    with pytest.raises(DataError, match=r"env_0\.npz: .*it continues after its end at step 2"):
+        open_store(str(tmp_path))
+
+
 def test_pickles_of_amago_are_refused(tmp_path, caplog):
     (tmp_path / "fifo").mkdir()
     (tmp_path / "fifo/a.traj").write_bytes(b"cposix\nsystem\n(S'touch /tmp/executed'\ntR.")

@@ -278,7 +278,7 @@ def test_sources_without_trajectories_have_no_share(tmp_path):
     store, _ = make_store(tmp_path / "s", ACTION_SPACES["discrete"])
     dataset = SequenceDataset([Source(store, np.arange(0), 100.0), whole(store)], 2)
     assert dataset.batch(8, seed=0, path=()).mask.shape == (8, 2)
-    with pytest.raises(DataError, match="no trajectory"):
+    with pytest.raises(DataError, match=r"no episode is left for training \(.+\): check filter_key"):
         SequenceDataset([Source(store, np.arange(0))], 2)
 
 

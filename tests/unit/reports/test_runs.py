@@ -60,6 +60,8 @@ def test_methods_of_one_name_tell_in_what_they_differ(tmp_path):
     make_run(tmp_path / "a", optimizer={"learning_rate": 0.001})
     make_run(tmp_path / "b", optimizer={"learning_rate": 0.01})
     assert [m.name for m in group_runs([str(tmp_path)])] == ["bc gru learning_rate=0.001", "bc gru learning_rate=0.01"]
+    kinds = [{"algo_name": "x", "algo": {"actor": {"type": kind}}} for kind in ("mlp", "linear")]
+    assert method_names(kinds) == ['x actor.type="mlp"', 'x actor.type="linear"']
     many = [{"algo_name": "x", **dict.fromkeys("abcd", i)} for i in range(2)]
     assert method_names(many) == ["x 1", "x 2"]
 
