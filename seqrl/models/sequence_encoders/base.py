@@ -57,6 +57,7 @@ class SequenceEncoder(nn.Module, ABC):
 
         The default sets every tensor to zero there.
         """
+        numbers = rows.nonzero().squeeze(1)  # a mask would go through all rows
         for tensor in state.values():
-            tensor.masked_fill_(rows.view(-1, *([1] * (tensor.dim() - 1))), 0)
+            tensor.index_fill_(0, numbers, 0)
         return state

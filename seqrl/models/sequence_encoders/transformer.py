@@ -199,9 +199,10 @@ class Transformer(SequenceEncoder):
         position = state["position"]
         written = min(int(position.masked_fill(~rows, 0).max()), num_slots(self.pattern))
         if written:  # slots out of sight weigh nothing, but zero times something that is not finite is not zero
+            numbers = rows.nonzero().squeeze(1)  # a mask would go through all rows
             for i in range(len(self.layers)):
-                state[f"keys_{i}"][rows, :, :written] = 0
-                state[f"values_{i}"][rows, :, :written] = 0
+                state[f"keys_{i}"][:, :, :written].index_fill_(0, numbers, 0)
+                state[f"values_{i}"][:, :, :written].index_fill_(0, numbers, 0)
         position.masked_fill_(rows, 0)
         state["slot"].masked_fill_(rows, 0)
         return state
