@@ -256,6 +256,9 @@ DEFAULT_ROWS = {
         "bandit": default(
             "Bandit, 6 arms, 100 pulls", "seqrl/Bandit-v0", 15_000, (49.9, 77.1), "--set", "env.kwargs.num_arms=6"
         ),
+        "bandit_60k": default(
+            "Bandit, 6 arms, 100 pulls", "seqrl/Bandit-v0", 60_000, (49.9, 77.1), "--set", "env.kwargs.num_arms=6"
+        ),
         "position_cartpole": default(
             "POPGym PositionOnlyCartPoleEasy", "popgym-PositionOnlyCartPoleEasy-v0", 64_000, (0.12, 0.84)
         ),
