@@ -294,7 +294,7 @@ README_ROWS = tuple(
         "repeat_previous",
         "tmaze_20",
         "lake",
-        "bandit",
+        "bandit_60k",
         "position_cartpole",
         "pendulum",
         "cartpole",
