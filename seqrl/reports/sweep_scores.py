@@ -18,6 +18,8 @@ from seqrl.reports.intervals import Estimate, compare_means, mean_interval
 from seqrl.reports.plots import COLOURS, TITLE_SIZE, axis_number, make_figure, save_figure, shown_label
 from seqrl.reports.series import read_metrics
 
+SCORE_PREFIXES = ("eval/", "valid/", "metric/")
+"""Of the keys of ``metrics.jsonl`` that tell how good a policy is."""
 MAX_ROWS = 30
 _LOG_FROM = 20.0
 """Numbers that differ by more than this factor have a logarithmic axis."""
@@ -110,7 +112,7 @@ def last_score(run: Path, metric: str) -> float | None:
 def metrics_of(run: Path) -> set[str]:
     """Return the names of what a run's evaluations and validations have."""
     names = {name for row in read_metrics(run / "metrics.jsonl") for name in row}
-    return {name for name in names if name.startswith(("eval/", "valid/", "metric/"))}
+    return {name for name in names if name.startswith(SCORE_PREFIXES)}
 
 
 # --------------------------------------------------------------------------------------------- tables

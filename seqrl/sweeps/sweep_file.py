@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from seqrl.configs import Section, read_config_values
 from seqrl.configs.building import build_section
 from seqrl.configs.section import FOLDER_NAME
+from seqrl.reports.sweep_scores import SCORE_PREFIXES
 
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 IntegerRange = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -119,6 +120,13 @@ class SweepSection(Section):
     slurm: dict[str, Any] = Field(
         {}, description="What submitit passes to SLURM: timeout_min, mem_gb, cpus_per_task, partition, ..."
     )
+
+    @field_validator("metric")
+    @classmethod
+    def _is_a_score(cls, metric: str) -> str:
+        if not metric.startswith(SCORE_PREFIXES):
+            raise ValueError(f"{metric!r} must begin with one of {', '.join(SCORE_PREFIXES)}, such as eval/return_mean")
+        return metric
 
     @model_validator(mode="after")
     def _fits_together(self) -> SweepSection:

@@ -113,6 +113,7 @@ def test_a_base_that_cannot_be_drawn_is_not_tried(tmp_path, caplog):
         ({"seeds": 0}, "seeds must be at least one"),
         ({"seeds": [1, 1]}, "1 is given twice"),
         ({"trials": 3}, "'trials' is for 'draw', and nothing is drawn"),
+        ({"metric": "success_mean"}, "'success_mean' must begin with one of eval/, valid/, metric/"),
         ({"names": {RATE: "lr"}}, f"names.{RATE}: nothing varies that key"),
         ({"draw": {RATE: {"uniform": [1, 2]}}, "grid": {WIDTH: [2]}}, "give 'draw', or 'grid' and 'cases', not both"),
         ({"draw": {RATE: {"uniform": [2, 1]}}}, "the lowest number must be below the highest, got [2, 1]"),
