@@ -104,7 +104,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return the losses of the policy over real transitions."""
         inputs = batch.inputs.first(batch.num_transitions)
         self._check_chunks(inputs)
-        hidden, _ = self._memory()(inputs)
+        hidden, _ = self._memory()(inputs, before=batch.before)
         losses = self._policy_losses(hidden, inputs, self._targets(batch), batch)
         return Losses(losses.total, losses.metrics, self.trunk.stats(inputs, batch.mask))
 

@@ -48,7 +48,7 @@ class FQE(Algo[FQESection]):
 
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return the squared error of Q."""
-        state, _ = self.trunk(batch.inputs)
+        state, _ = self.trunk(batch.inputs, before=batch.before)
         q_BTC = self._q(self.critic, state[:, :-1], batch.actions[:, :, None])
         with torch.no_grad():
             after = (state[:, 1:], self.inputs.scaled_actions(batch.extras[PROPOSED][:, 1:]))

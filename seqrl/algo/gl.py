@@ -75,7 +75,7 @@ class GL(Algo[GLSection]):
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return half the squared error of the subgoals, summed over their entries, and the latent's divergence."""
         inputs = batch.inputs.first(batch.num_transitions)
-        hidden, _ = self.trunk(inputs)
+        hidden, _ = self.trunk(inputs, before=batch.before)
         index, is_known = inputs_ahead(batch, self.steps_ahead)
         goal = take_positions(self.subgoals_in(batch.inputs), index)
         stats = self.trunk.stats(inputs, batch.mask)

@@ -113,7 +113,8 @@ class HBC(Algo[HBCSectionT]):
         is_known = torch.cat([is_known, torch.zeros_like(is_known[:, :1])], dim=1)
         goals = take_positions(reached, index) * is_known.unsqueeze(-1)
         inputs = replace(batch.inputs, obs={**batch.inputs.obs, SUBGOAL: goals})
-        return replace(batch, inputs=inputs, extras={**batch.extras, IS_KNOWN: is_known.to(goals.dtype)})
+        told = batch.with_inputs(inputs)
+        return replace(told, extras={**batch.extras, IS_KNOWN: is_known.to(goals.dtype)})
 
     @staticmethod
     def _added(parts: Mapping[str, Losses]) -> Losses:

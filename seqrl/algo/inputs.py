@@ -142,7 +142,11 @@ class Inputs:
         extras = dict(batch.extras)
         if "next_action" in extras:  # zeros stay where nothing follows
             extras["next_action"] = self.scaled_actions(extras["next_action"]) * extras["has_next_action"].unsqueeze(-1)
-        return replace(batch, inputs=inputs, actions=self.scaled_actions(batch.actions), extras=extras)
+        before = batch.before
+        if before is not None:
+            before = self.scaled(replace(before, obs=with_goals(self.goal_keys, before.obs, before.goal, problem)))
+        actions = self.scaled_actions(batch.actions)
+        return replace(batch, inputs=inputs, actions=actions, extras=extras, before=before)
 
     def _check_images(self, obs: Mapping[str, Tensor]) -> None:
         """Refuse bytes as images of floats in the first batch: they show there, and a look costs time."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
@@ -41,21 +41,46 @@ class Trunk(nn.Module):
         self.prev_dropout = prev_dropout
         self.memory_dropout = memory_dropout
 
-    def forward(self, inputs: SeqInputs, state: State | None = None) -> tuple[Float[Tensor, "B L D"], State | None]:
-        """Return the vectors, and the next state if one was given."""
-        seen = self.timestep_encoder(self._with_prev_hidden(inputs))
-        encoded, state = self.sequence_encoder(seen, inputs.step, state)
-        return dropout(encoded, self.memory_dropout, self.training), state
+    def forward(
+        self, inputs: SeqInputs, state: State | None = None, *, before: SeqInputs | None = None
+    ) -> tuple[Float[Tensor, "B L D"], State | None]:
+        """Return the vectors, and the next state if one was given.
 
-    def _with_prev_hidden(self, inputs: SeqInputs) -> SeqInputs:
+        Args:
+            inputs: Of the steps to encode.
+            state: What is remembered; None is nothing.
+            before: Inputs before these, which a recurrent memory reads first, where their steps lead up to these.
+        """
+        hidden = self._hidden_windows(inputs)
+        seen = self.timestep_encoder(_with_prev_hidden(inputs, hidden))
+        start = state if before is None else self._burned_in(_with_prev_hidden(before, hidden), inputs.step[:, 0])
+        encoded, after = self.sequence_encoder(seen, inputs.step, start)
+        return dropout(encoded, self.memory_dropout, self.training), None if state is None else after
+
+    def _burned_in(self, before: SeqInputs, first: Int[Tensor, " B"]) -> State | None:
+        """Return the memory after these inputs; empty in rows where they do not lead up to the first step.
+
+        In training they follow what another row's left, unless an episode begins with them: a policy acts with memories
+        older than any window, and shall not depend on what they hold. The burn-in itself is that of R2D2 (Kapturowski
+        et al., 2019, Recurrent experience replay in distributed reinforcement learning).
+        """
+        encoder, begin = self.sequence_encoder, before.step[:, 0]
+        if not encoder.is_recurrent:
+            return None
+        with torch.no_grad():
+            seen, empty = self.timestep_encoder(before), encoder.init_state(len(begin), device=first.device)
+            _, state = encoder(seen, before.step, empty)
+            if self.training:
+                order = torch.rand(len(begin), device=first.device).argsort()
+                left = {k: v[order] for k, v in state.items()}
+                _, state = encoder(seen, before.step, encoder.with_empty_rows(left, begin == 0))
+        return encoder.with_empty_rows(state, begin + before.step.shape[1] != first)
+
+    def _hidden_windows(self, inputs: SeqInputs) -> Bool[Tensor, "B 1"] | None:
+        """Return in which windows the previous action and reward are hidden."""
         if not (self.training and self.prev_dropout):
-            return inputs
-        hidden = torch.rand(len(inputs.step), 1, device=inputs.step.device) < self.prev_dropout
-        return replace(
-            inputs,
-            prev_action=inputs.prev_action.masked_fill(hidden.unsqueeze(-1), 0.0),
-            prev_reward=inputs.prev_reward.masked_fill(hidden, 0.0),
-        )
+            return None
+        return torch.rand(len(inputs.step), 1, device=inputs.step.device) < self.prev_dropout
 
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for :meth:`update`."""
@@ -64,6 +89,16 @@ class Trunk(nn.Module):
     def update(self, stats: Mapping[str, Tensor]) -> None:
         """Move the statistics of the inputs."""
         self.timestep_encoder.update({k[6:]: v for k, v in stats.items() if k.startswith("trunk/")})
+
+
+def _with_prev_hidden(inputs: SeqInputs, hidden: Bool[Tensor, "B 1"] | None) -> SeqInputs:
+    if hidden is None:
+        return inputs
+    return replace(
+        inputs,
+        prev_action=inputs.prev_action.masked_fill(hidden.unsqueeze(-1), 0.0),
+        prev_reward=inputs.prev_reward.masked_fill(hidden, 0.0),
+    )
 
 
 def build_trunk(

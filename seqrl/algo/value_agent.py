@@ -202,7 +202,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     # --------------------------------------------------------------------------------------------- losses
     def look(self, batch: SeqBatch) -> Pass:
         """Return what one pass over a processed batch gives."""
-        state, _ = self.trunk(batch.inputs)
+        state, _ = self.trunk(batch.inputs, before=batch.before)
         num = batch.num_transitions + self.looks_ahead
         parameters = self.policy_parameters(state[:, :num], batch.inputs.first(num))
         if not self.learns_values:

@@ -79,6 +79,21 @@ def stepping(case: MemoryCase) -> None:
         _expect_equal(_stepped(encoder, x), whole, "stepping")
 
 
+def goes_on_from_a_state(case: MemoryCase) -> None:
+    """With the state of a first part, the rest is read as in the whole, whatever the rest's steps are; and learns."""
+    encoder, x, clock = case.build(), _inputs(3, 20), _clock(3, 20)
+    _, state = encoder(x[:, :12], clock[:, :12], _empty(encoder, 3))
+    left = {k: v.detach() for k, v in (state or {}).items()}
+    rest, _ = encoder(x[:, 12:], clock[:, 12:] + 100, {k: v.clone() for k, v in left.items()})
+    _expect_equal(rest.detach(), _pass(encoder, x).detach()[:, 12:], "going on from a state (is_recurrent)")
+    encoder.train()
+    rest, _ = encoder(x[:, 12:].requires_grad_(), clock[:, 12:], encoder.with_empty_rows(left, torch.arange(3) == 1))
+    expect(rest.requires_grad, "no gradient flows from outputs after a given state to their inputs")
+    rest.square().sum().backward()
+    still = [name for name, p in encoder.named_parameters() if p.requires_grad and p.grad is None]
+    expect(not still, f"from a given state, {', '.join(still)} gets no gradient")
+
+
 def stepping_in_bfloat16(case: MemoryCase) -> None:
     """The same in bfloat16, as near as the whole pass in bfloat16 is to that in float32."""
     encoder = case.build().bfloat16()
@@ -145,10 +160,15 @@ def _has_state(case: MemoryCase) -> bool:
     return bool(case.build().init_state(1, device="cpu"))
 
 
+def _is_recurrent(case: MemoryCase) -> bool:
+    return case.build().is_recurrent
+
+
 CHECKS: dict[str, Check[MemoryCase]] = named(
     Check("keeps a row of state per environment", keeps_rows_first, cheap=True),
     Check("is causal", causality, cheap=True),
     Check("gives step by step what the whole pass gives", stepping, cheap=True),
+    Check("goes on from a state", goes_on_from_a_state, cheap=True, fits=_is_recurrent),
     Check("gives step by step in bfloat16 what the whole pass gives", stepping_in_bfloat16),
     Check("resets rows on their own", rows_reset_alone, cheap=True),
     Check("resets rows on their own in bfloat16", rows_reset_alone_in_bfloat16),

@@ -57,6 +57,8 @@ class SeqBatch:
         truncated: ``(B, T)`` bool.
         mask: ``(B, T)`` bool, True where the transition is real: the only truth about padding.
         extras: Name -> ``(B, L, ...)`` float32, what :attr:`seqrl.algo.Algo.needs` asks the data for.
+        before: The N inputs ``(B, N, ...)`` just before each window, without action masks, to fill a memory with;
+            None without burn-in. Where fewer are there, these are others, whose steps do not lead up to the window.
     """
 
     inputs: SeqInputs
@@ -66,6 +68,7 @@ class SeqBatch:
     truncated: Tensor
     mask: Tensor
     extras: dict[str, Tensor] = field(default_factory=dict)
+    before: SeqInputs | None = None
 
     @property
     def num_transitions(self) -> int:
@@ -87,8 +90,8 @@ class SeqBatch:
         return self.map(lambda x: x.to(device, non_blocking=True))
 
     def with_inputs(self, inputs: SeqInputs) -> SeqBatch:
-        """Return a copy with other inputs."""
-        return replace(self, inputs=inputs)
+        """Return a copy with other inputs, and none before them."""
+        return replace(self, inputs=inputs, before=None)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the dict batch that robomimic users know.
@@ -175,6 +178,8 @@ def legal_where_unused(action_mask: Any, terminated: Any, mask: Any) -> Any:
 def _map(f: Callable[[Tensor], Tensor], value: Any) -> Any:
     if value is None:
         return None
+    if isinstance(value, SeqInputs):
+        return value.map(f)
     return {k: f(v) for k, v in value.items()} if isinstance(value, dict) else f(value)
 
 

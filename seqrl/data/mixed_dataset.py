@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,8 @@ class MixedDataset(TrainingDataset):
             for i, (part, num) in enumerate(zip(self.parts, counts, strict=True))
             if num
         ]
+        lengths = [b.before.step.shape[1] for _, b in drawn if b.before is not None]
+        drawn = [(part, _with_before(b, max(lengths, default=0))) for part, b in drawn]
         (first, batch), others = drawn[0], drawn[1:]
         for part, other in others:
             if problem := _difference(batch, other):
@@ -140,7 +142,8 @@ def _leaves(value: Any, name: str = "") -> dict[str, torch.Tensor]:
     if isinstance(value, dict):
         return {k: v for key, x in value.items() for k, v in _leaves(x, f"{name}/{key}").items()}
     if isinstance(value, SeqBatch | SeqInputs):
-        return {k: v for f in fields(value) for k, v in _leaves(getattr(value, f.name), f.name).items()}
+        lead = "before/" if name == "before" else ""
+        return {f"{lead}{k}": v for f in fields(value) for k, v in _leaves(getattr(value, f.name), f.name).items()}
     return {}
 
 
@@ -157,14 +160,22 @@ def _difference(a: SeqBatch, b: SeqBatch) -> str:
     return ""
 
 
+def _with_before(batch: SeqBatch, num: int) -> SeqBatch:
+    """Return a batch that has inputs before its windows; without its own, such as do not lead up to them."""
+    if not num or batch.before is not None:
+        return batch
+    first = replace(batch.inputs, action_mask=None).map(lambda x: x[:, :1].expand(-1, num, *x.shape[2:]))
+    return replace(batch, before=first)
+
+
 def _join(values: list[Any]) -> Any:
     if isinstance(values[0], dict):
         return {k: torch.cat([v[k] for v in values]) for k in values[0]}
+    if isinstance(values[0], SeqInputs):
+        return SeqInputs(**{f.name: _join([getattr(v, f.name) for v in values]) for f in fields(SeqInputs)})
     return None if values[0] is None else torch.cat(values)
 
 
 def _joined(batches: list[SeqBatch]) -> SeqBatch:
     """Return the rows of all batches, one batch after the other."""
-    inputs = {f.name: _join([getattr(b.inputs, f.name) for b in batches]) for f in fields(SeqInputs)}
-    others = {f.name: _join([getattr(b, f.name) for b in batches]) for f in fields(SeqBatch) if f.name != "inputs"}
-    return SeqBatch(inputs=SeqInputs(**inputs), **others)
+    return SeqBatch(**{f.name: _join([getattr(b, f.name) for b in batches]) for f in fields(SeqBatch)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -43,9 +44,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             of equal weights are drawn as if they were one.
         keys: Observation entries to read; None reads all.
         goal_keys: Entries whose last value in a trajectory is its goal, at all inputs.
+        burn_in: Inputs before each window that fill the memory: :attr:`SeqBatch.before`.
 
     Raises:
-        DataError: If there is no trajectory and none can come, or the sources differ.
+        DataError: If there is no trajectory and none can come, the sources differ, or one relabels before ``burn_in``.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         weigh_by: Literal["share", "size"] = "share",
         keys: list[str] | None = None,
         goal_keys: Sequence[str] = (),
+        burn_in: int = 0,
     ) -> None:
         self.sources = [s for s in sources if s.is_live or s.num_trajectories]
         if not self.sources:
@@ -72,6 +75,11 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self._weigh_by = weigh_by
         self._keys = keys
         self._goal_keys = tuple(goal_keys)
+        self._burn_in = burn_in
+        if burn_in and (changed := [s.name for s in self.sources if s.relabeler is not None]):
+            raise DataError(
+                f"{changed[0]} is relabelled, and what came before a window would not be: set train.burn_in_steps to 0"
+            )
         self._codec = action_codec(self.info.action_space)
         self._action_space: spaces.Space[Any] | None = None
         self._checked: list[Source] = []
@@ -282,8 +290,9 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                 f"{self.sources[source].name}: its relabeler changes windows, so the return of a whole trajectory is "
                 "not known; use one that changes trajectories, or an algorithm that needs no returns"
             )
-        columns = store.gather(trajectories, offsets, self._columns if relabeler is None else None)
-        columns["step"] = store.start_step[trajectories][:, None] + offsets
+        rows = np.concatenate([self._rows_before(start, lengths), offsets], axis=1)
+        columns = store.gather(trajectories, rows, self._columns if relabeler is None else None)
+        columns["step"] = store.start_step[trajectories][:, None] + rows
         columns["mask"] = np.arange(self._window) < real[:, None]
         if relabeler is not None:
             relabelled = relabeler.relabel_window(columns, rng)
@@ -294,6 +303,13 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         first_rows = np.concatenate([[0], np.cumsum(store.length + 1)])[trajectories][:, None] if self._attached else 0
         attached = {f"extras/{k}": rows[source][first_rows + offsets] for k, rows in self._attached.items()}
         return columns | self._extra_columns(store, trajectories, lengths, offsets) | attached
+
+    def _rows_before(self, start: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return which inputs ``(B, N)`` come before windows; any others of the trajectory where fewer than N do."""
+        at = np.arange(self._burn_in)
+        has_before = (start >= self._burn_in)[:, None]
+        rows = np.where(has_before, start[:, None] - self._burn_in + at, start[:, None] + 1 + at)
+        return np.asarray(np.minimum(rows, lengths[:, None]))
 
     # ------------------------------------------------------------------------- as a torch.utils.data.Dataset
     def __len__(self) -> int:
@@ -388,7 +404,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
     def _goals(self, ends: Mapping[str, np.ndarray], *lead: int) -> dict[str, np.ndarray]:
         """Return the last observations ``(*lead, ...)`` of trajectories as goals of all inputs of their windows."""
         goals = {f"goal/{k}": ends[f"obs/{k}"] for k in self._goal_keys}
-        axis, num = len(lead), self._window + 1
+        axis, num = len(lead), self._burn_in + self._window + 1
         return {k: np.repeat(np.expand_dims(v, axis), num, axis) for k, v in goals.items()}
 
     def _relabelled(
@@ -433,32 +449,32 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         return {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in found.items()}
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:
-        step = columns["step"]
-        raw_action = columns["prev_action"]
-        begins = step[:, 0] == 0
-        raw_action[begins, 0] = raw_action[begins, 1]  # zeros, which need not be a legal action
+        raw_action, begins = columns["prev_action"], columns["step"] == 0
+        raw_action[begins] = np.broadcast_to(raw_action[:, -1:], raw_action.shape)[begins]  # zeros need not be legal
         prev_action = self._codec.encode(raw_action)
-        prev_action[begins, 0] = 0.0
-        obs = {k[4:]: v for k, v in columns.items() if k.startswith("obs/")}
-        action_mask = columns.get("action_mask")
-        if action_mask is not None:
-            action_mask = legal_where_unused(action_mask, columns["terminated"][:, 1:], columns["mask"])
+        prev_action[begins] = 0.0
         inputs = SeqInputs(
-            obs={k: _tensor(v) for k, v in obs.items()},
+            obs={k[4:]: _tensor(v) for k, v in columns.items() if k.startswith("obs/")},
             prev_action=torch.from_numpy(prev_action),
             prev_reward=torch.from_numpy(columns["prev_reward"]),
-            step=torch.from_numpy(step),
-            action_mask=None if action_mask is None else torch.from_numpy(action_mask),
+            step=torch.from_numpy(columns["step"]),
             goal={k[5:]: _tensor(v) for k, v in columns.items() if k.startswith("goal/")},
         )
+        own = self._burn_in + 1  # the first input after a transition of the window
+        action_mask = columns.get("action_mask")
+        if action_mask is not None:
+            legal = legal_where_unused(action_mask[:, own - 1 :], columns["terminated"][:, own:], columns["mask"])
+        before = inputs.first(self._burn_in) if self._burn_in else None
+        inputs = inputs.map(lambda x: x[:, own - 1 :]) if self._burn_in else inputs
         return SeqBatch(
-            inputs=inputs,
+            inputs=inputs if action_mask is None else replace(inputs, action_mask=torch.from_numpy(legal)),
             actions=inputs.prev_action[:, 1:].contiguous(),
-            rewards=torch.from_numpy(np.ascontiguousarray(columns.get("rewards", columns["prev_reward"][:, 1:]))),
-            terminated=torch.from_numpy(columns["terminated"][:, 1:]),
-            truncated=torch.from_numpy(columns["truncated"][:, 1:]),
+            rewards=torch.from_numpy(np.ascontiguousarray(columns.get("rewards", columns["prev_reward"][:, own:]))),
+            terminated=torch.from_numpy(columns["terminated"][:, own:]),
+            truncated=torch.from_numpy(columns["truncated"][:, own:]),
             mask=torch.from_numpy(columns["mask"]),
             extras=self._collated_extras(columns),
+            before=before,
         )
 
 

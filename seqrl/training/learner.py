@@ -187,7 +187,8 @@ def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:
     file = folder / "nonfinite_batches.safetensors"
     tensors: dict[str, Tensor] = {}
     for i, batch in enumerate(batches):
-        for name, value in batch.to_mapping().items():
+        before = {} if batch.before is None else {"before": batch.before.obs}
+        for name, value in {**batch.to_mapping(), **before}.items():
             entries = {f"{name}/{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
             tensors |= {f"{i}/{k}": v.cpu().contiguous().clone() for k, v in entries.items()}
     with new_file(file) as temporary:
@@ -197,16 +198,17 @@ def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:
 
 def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
     """Return a batch of zeros of the size that training will use."""
-    num, steps = train.batch_size, train.window_steps
-    inputs = SeqInputs(
+    num, burn_in, steps = train.batch_size, train.burn_in_steps, train.window_steps
+    shape = (num, burn_in + steps + 1)
+    seen = SeqInputs(
         obs={
-            k: torch.zeros(num, steps + 1, *s.shape, dtype=getattr(torch, _torch_dtype(s.dtype)))
-            for k, s in algo.obs.items()
+            k: torch.zeros(*shape, *s.shape, dtype=getattr(torch, _torch_dtype(s.dtype))) for k, s in algo.obs.items()
         },
-        prev_action=torch.zeros(num, steps + 1, algo.codec.dim),
-        prev_reward=torch.zeros(num, steps + 1),
-        step=torch.arange(steps + 1).expand(num, -1).clone(),
+        prev_action=torch.zeros(*shape, algo.codec.dim),
+        prev_reward=torch.zeros(shape),
+        step=torch.arange(shape[1]).expand(num, -1).clone(),
     )
+    inputs = seen.map(lambda x: x[:, burn_in:])
     extras: dict[str, Tensor] = {name: torch.zeros(num, steps + 1) for name in algo.needs - {"next_obs", "next_action"}}
     if "next_action" in algo.needs:
         extras |= {"next_action": torch.zeros_like(inputs.prev_action), "has_next_action": torch.ones(num, steps + 1)}
@@ -218,6 +220,7 @@ def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
         truncated=torch.zeros(num, steps, dtype=torch.bool),
         mask=torch.ones(num, steps, dtype=torch.bool),
         extras=extras,
+        before=seen.first(burn_in) if burn_in else None,
     )
 
 

@@ -19,7 +19,7 @@ from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import DataSection, ReplaySection, SourceSection
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import RELABELERS, SAMPLERS
+from seqrl.core.registry import RELABELERS, SAMPLERS, SEQUENCE_ENCODERS
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import obs_specs
 from seqrl.core.types import Trajectory
@@ -100,6 +100,7 @@ def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceD
     train = config.train
     if train.sample_by not in SAMPLERS:
         raise ConfigError(f"train.sample_by: {SAMPLERS.unknown(train.sample_by)}")
+    memory = SEQUENCE_ENCODERS.get(config.algo.sequence_encoder.choice()[0])
     return SequenceDataset(
         list(sources),
         train.window_steps,
@@ -108,6 +109,7 @@ def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceD
         weigh_by=train.weigh_data_by,
         keys=keys_to_read(config, list(sources)),
         goal_keys=config.observation.goal_keys if train.goal_mode == "last" else (),
+        burn_in=train.burn_in_steps if memory.is_recurrent else 0,
     )
 
 

@@ -36,6 +36,25 @@ assert not counters["graph_break"], counters["graph_break"]
 """
 
 
+BURN_IN = """
+from dataclasses import replace
+import torch
+from seqrl.algo.updater import Updater
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+space = ACTION_SPACES["discrete"]
+batch = random_batch(space)
+batch = replace(batch, inputs=replace(batch.inputs, step=batch.inputs.step + 3), before=batch.inputs.first(3))
+for memory in ("gru", "min_gru"):
+    algo = small_algo("actor_critic", memory, space)
+    algo.updater = Updater(algo, is_compiled=True)
+    algo.set_train()
+    for _ in range(2):
+        info = algo.train_on_batch(algo.process_batch_for_training(batch))
+    assert torch.isfinite(info["loss/total"])
+"""
+
+
 CLIPS = """
 import torch
 from seqrl.models.sequence_encoders.attention import Pattern, flex, make_attention
@@ -76,3 +95,8 @@ def test_the_compiler_is_not_imported_before_it_is_needed():
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_memory_that_is_filled_before_a_window_is_compiled():
+    ends_well(BURN_IN)

@@ -326,6 +326,12 @@ class TrainSection(Section):
         "none",
         description="Ends of an episode that windows may extend past, so its first or last steps are seen as often.",
     )
+    burn_in_steps: int = Field(
+        0,
+        ge=0,
+        description="Inputs before a window that a recurrent memory reads first, without learning from them, where the "
+        "stored episode has as many. Helps a policy to act longer than a window.",
+    )
     sample_by: str = Field(
         "trajectory",
         description="Votes of each trajectory: 'trajectory' one, 'transition' its length, or a plug-in's sampler.",

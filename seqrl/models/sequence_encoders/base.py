@@ -25,6 +25,7 @@ class SequenceEncoder(nn.Module, ABC):
     Attributes:
         d_output: Width of the outputs.
         max_step: Largest step index that the encoder can take, or None.
+        is_recurrent: Whether its state tells all that it remembers, at any step: a training window may begin with it.
         defers_writes: Set by who keeps the state: of entries ``(B, N, S, D)`` in which a step writes to one of the S
             slots, return ``(B, N, 1, D)``, to be written at the ``(B,)`` slots that the entry ``slot`` (of ``keys_1``:
             ``slot_1``, if there is one) named before the step.
@@ -32,6 +33,7 @@ class SequenceEncoder(nn.Module, ABC):
 
     d_output: int
     max_step: int | None = None
+    is_recurrent: bool = False
     defers_writes: bool = False
 
     def __init__(self, d_input: int, window_steps: int) -> None:
@@ -61,3 +63,10 @@ class SequenceEncoder(nn.Module, ABC):
         for tensor in state.values():
             tensor.index_fill_(0, numbers, 0)
         return state
+
+    def with_empty_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Return a state whose memory is empty in the rows that are True; gradients reach a start that is learned.
+
+        The default sets every tensor to zero there.
+        """
+        return {k: torch.where(rows.view(-1, *[1] * (v.dim() - 1)), 0.0, v) for k, v in state.items()}

@@ -100,6 +100,8 @@ class GatedDeltaNetMixer(Mixer):
 class GatedDeltaNet(Stack):
     """Residual pre-norm layers of Gated DeltaNet: associations that can be written over, and forgotten."""
 
+    is_recurrent = True
+
     def __init__(
         self,
         d_input: int,

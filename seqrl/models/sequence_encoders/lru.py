@@ -72,6 +72,8 @@ class LRUMixer(Mixer):
 class LRU(Stack):
     """Residual pre-norm layers of a linear recurrence with complex eigenvalues, which no input changes."""
 
+    is_recurrent = True
+
     def __init__(
         self,
         d_input: int,

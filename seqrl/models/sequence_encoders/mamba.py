@@ -42,18 +42,20 @@ def kernel_problem(device: torch.device) -> str | None:
     return None
 
 
-def _scan(u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Return the outputs of the scan ``(L, B, E)`` from an empty state, by the kernel where it can be used.
+def _scan(
+    u: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, start: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the outputs of the scan ``(L, B, E)``, by the kernel where it can be used, and otherwise its last state.
 
-    The kernel computes in float32 at most, and its gradients differ in their last bits from call to call.
+    The kernel begins with an empty state, computes in float32 at most, and its gradients differ in their last bits from
+    call to call.
     """
-    if kernel_problem(u.device) or u.dtype == torch.float64 or is_deterministic():
-        start = delta.new_zeros(u.shape[1], a.shape[1], u.shape[2])
-        return selective_scan(u, delta, a.t().contiguous(), b, c, start)[0]
+    if start is not None or kernel_problem(u.device) or u.dtype == torch.float64 or is_deterministic():
+        start = delta.new_zeros(u.shape[1], a.shape[1], u.shape[2]) if start is None else start.to(delta.dtype)
+        return selective_scan(u, delta, a.t().contiguous(), b, c, start)
     kernel: Any = scan_kernel()
     u, delta, b, c = (v.permute(1, 2, 0).contiguous() for v in (u, delta, b, c))
-    y: Tensor = kernel(u, delta, a, b, c).permute(2, 0, 1)
-    return y
+    return kernel(u, delta, a, b, c).permute(2, 0, 1), None
 
 
 class _Mixer(nn.Module):
@@ -94,15 +96,19 @@ class _Mixer(nn.Module):
         sizes = torch.empty_like(self.step_size.bias).uniform_(low, high).exp()
         self.step_size.bias.copy_(sizes + torch.log(-torch.expm1(-sizes)))  # the inverse of softplus
 
-    def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """Return the outputs of whole sequences from an empty memory."""
+    def forward(
+        self, x: Float[Tensor, "B L D"], past: Tensor | None = None, state: Tensor | None = None
+    ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B C E"], Float[Tensor, "B N E"] | None]:
+        """Return the outputs of sequences, from an empty memory if no state is given, and where it ends."""
         u, gate = self.input(x).transpose(0, 1).chunk(2, dim=-1)
-        before = u.new_zeros(len(self.conv_weight) - 1, *u.shape[1:])
-        u = self._convolve(torch.cat([before, u]))
+        num_before = len(self.conv_weight) - 1
+        before = u.new_zeros(num_before, *u.shape[1:]) if past is None else past.transpose(0, 1).to(u.dtype)
+        seen = torch.cat([before, u])
+        u = self._convolve(seen)
         delta, b, c = self._selected(u)
         a = -self.log_a.float().exp()
-        y: Tensor = self._scan(u.float(), delta, a, b, c)
-        return self._gated(y, u, gate).transpose(0, 1)
+        y, state = self._scan(u.float(), delta, a, b, c, state)
+        return self._gated(y, u, gate).transpose(0, 1), seen[len(seen) - num_before :].transpose(0, 1), state
 
     def step(
         self, x: Float[Tensor, "B D"], past: Float[Tensor, "B C E"], state: Float[Tensor, "B N E"]
@@ -142,9 +148,10 @@ class _Block(nn.Module):
         super().__init__()
         self.mixer, self.norm, self.dropout = mixer, norm, nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.dropout(self.mixer(self.norm(x)))
-        return out
+    def forward(self, x: Tensor, past: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Any, Any]:
+        run: Any = self.mixer.step if x.dim() == 2 else self.mixer
+        y, past, state = run(self.norm(x), past, state)
+        return x + self.dropout(y), past, state
 
 
 @SEQUENCE_ENCODERS.register("mamba")
@@ -152,8 +159,10 @@ class Mamba(SequenceEncoder):
     """Residual pre-norm Mamba blocks. The state has a fixed size, so a step costs the same at any time.
 
     Training uses the kernel of the package mamba-ssm where that is installed and the inputs are on a GPU, and the same
-    scan in plain PyTorch everywhere else.
+    scan in plain PyTorch everywhere else, and with burn-in: the kernel begins with an empty memory.
     """
+
+    is_recurrent = True
 
     def __init__(
         self,
@@ -182,21 +191,15 @@ class Mamba(SequenceEncoder):
         self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
     ) -> tuple[Float[Tensor, "B L E"], State | None]:
         """Return the encodings, and the next state if one was given."""
-        x = self.input(x)
-        if state is None:
-            for block in self.blocks:
-                x = block(x)
-        else:
-            x = torch.stack([self._step(x_t, state) for x_t in x.unbind(1)], dim=1)
-        return self.norm(x), state
-
-    def _step(self, x: Tensor, state: State) -> Tensor:
+        is_step = state is not None and x.shape[1] == 1
+        x = self.input(x.squeeze(1) if is_step else x)
+        after: State = {}
         for i, block in enumerate(self.blocks):
-            assert isinstance(block, _Block)
             past, memory = f"past_{i}", f"memory_{i}"
-            y, state[past], state[memory] = block.mixer.step(block.norm(x), state[past], state[memory])
-            x = x + y
-        return x
+            given = (None, None) if state is None else (state[past], state[memory])
+            x, after[past], after[memory] = block(x, *given)
+        x = self.norm(x)
+        return x.unsqueeze(1) if is_step else x, None if state is None else after
 
     def init_state(self, num_rows: int, *, device: torch.device | str, dtype: torch.dtype = torch.float32) -> State:
         """Return zeros: per layer the convolution's past, and the memory, which is always float32."""

@@ -99,6 +99,8 @@ class Mamba2Mixer(Mixer):
 class Mamba2(Stack):
     """Residual pre-norm layers of Mamba-2, whose memory is a matrix per head that forgets at a rate of its own."""
 
+    is_recurrent = True
+
     def __init__(
         self,
         d_input: int,

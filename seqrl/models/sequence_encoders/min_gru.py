@@ -53,6 +53,8 @@ class MinGRUMixer(Mixer):
 class MinGRU(Stack):
     """Residual pre-norm layers of minGRU: as small as a GRU, and trained by a parallel scan. Unbounded in time."""
 
+    is_recurrent = True
+
     def __init__(
         self,
         d_input: int,

@@ -95,6 +95,8 @@ class MLSTMMixer(Mixer):
 class MLSTM(Stack):
     """Residual pre-norm layers of mLSTM, the part of xLSTM that is trained in parallel."""
 
+    is_recurrent = True
+
     def __init__(
         self,
         d_input: int,

@@ -22,6 +22,7 @@ LONG_STEPS, FEW_ROWS = 64, 16
 class _Recurrent(SequenceEncoder):
     """Recurrent layers, a linear projection (none if ``d_output`` is None) and a norm; unbounded in time."""
 
+    is_recurrent = True
     network: ClassVar[type[nn.GRU] | type[nn.LSTM]]
     parts: ClassVar[tuple[str, ...]]
 
@@ -105,10 +106,15 @@ class _Recurrent(SequenceEncoder):
     @torch.no_grad()
     def reset_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
         """Set the rows that are True to the start, in place."""
-        for part, tensor in state.items():
-            start = 0.0 if self.start is None else self.start[part].to(tensor.dtype)
-            tensor.copy_(torch.where(rows.view(-1, 1, 1), start, tensor))
+        for part, tensor in self.with_empty_rows(state, rows).items():
+            state[part].copy_(tensor)
         return state
+
+    def with_empty_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Return a state with the start in the rows that are True."""
+        if self.start is None:
+            return super().with_empty_rows(state, rows)
+        return {k: torch.where(rows.view(-1, 1, 1), self.start[k].to(v.dtype), v) for k, v in state.items()}
 
 
 @SEQUENCE_ENCODERS.register("gru")

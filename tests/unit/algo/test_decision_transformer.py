@@ -19,7 +19,7 @@ def test_acting_asks_for_what_the_batch_holds_with_rows_out_of_phase():
     algo, seen = case().build(), []
     algo.set_eval()
     forward = algo.trunk.forward
-    algo.trunk.forward = lambda inputs, state=None: seen.append(inputs.obs[RETURN_TO_GO]) or forward(inputs, state)
+    algo.trunk.forward = lambda inputs, state=None, **_: seen.append(inputs.obs[RETURN_TO_GO]) or forward(inputs, state)
     rng = np.random.default_rng(0)
     rewards = rng.normal(size=(2, 6)).astype(np.float32)
     algo.returns.target.fill_(1.5)
@@ -37,7 +37,7 @@ def test_acting_asks_for_what_the_batch_holds_with_rows_out_of_phase():
 def test_training_reads_the_return_to_go_of_the_data():
     algo, batch, seen = case().build(), case().batch(), []
     forward = algo.trunk.forward
-    algo.trunk.forward = lambda inputs, state=None: seen.append(inputs.obs[RETURN_TO_GO]) or forward(inputs, state)
+    algo.trunk.forward = lambda inputs, state=None, **_: seen.append(inputs.obs[RETURN_TO_GO]) or forward(inputs, state)
     algo.compute_losses(algo.process_batch_for_training(batch))
     assert torch.equal(seen[0][..., 0], batch.extras["return_to_go"][:, : batch.num_transitions] / 2.0)
 

@@ -89,6 +89,18 @@ def test_windows_that_do_not_fit_are_an_error(tmp_path, windows, change):
         MixedDataset([Other(windows), windows]).batch(64, seed=0, path=())
 
 
+def test_windows_of_ones_own_without_burn_in_share_batches_with_others(tmp_path, windows):
+    store = make_store(tmp_path / "other", [5, 9, 3])
+    burnt = SequenceDataset([whole(store)], 4, burn_in=2)
+    batch = MixedDataset([Marked(windows), burnt]).batch(40, seed=0, path=("train", 0, 0, 0))
+    own = batch.rewards[:, 0] == MARK
+    leads = batch.before.step[:, 0] + 2 == batch.inputs.step[:, 0]
+    assert 0 < own.sum() < 40
+    assert batch.before.step.shape == (40, 2)
+    assert not leads[own].any()
+    assert leads[~own].any()
+
+
 def test_a_dataset_that_wants_to_be_alone_is_not_mixed(windows):
     with pytest.raises(DataError, match="need"):
         MixedDataset([NoData(), windows])

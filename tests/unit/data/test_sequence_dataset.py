@@ -159,6 +159,39 @@ def test_every_padding_and_window(tmp_path, padding, window):
         check_row(batch, b, written[n], space, window, padding)
 
 
+@pytest.mark.parametrize("space", ACTION_SPACES.values(), ids=ACTION_SPACES)
+@pytest.mark.parametrize("num", [1, 3])
+def test_burn_in_is_what_comes_just_before_each_window(tmp_path, space, num):
+    store, written = make_store(tmp_path / "s", space)
+    plain = SequenceDataset([whole(store)], 4, padding="both").batch(64, seed=0, path=("train", 0))
+    batch = SequenceDataset([whole(store)], 4, padding="both", burn_in=num).batch(64, seed=0, path=("train", 0))
+    assert equal(batch, plain)
+    before, leads = batch.before, batch.before.step[:, 0] + num == batch.inputs.step[:, 0]
+    assert before.step.shape == (64, num)
+    assert before.action_mask is None
+    starts = batch.inputs.obs["id"][:, 0, 1].int()
+    assert torch.equal(leads, starts >= num)
+    assert 0 < leads.sum() < 64
+    for b in leads.nonzero().flatten().tolist():
+        trajectory = written[int(before.obs["id"][b, 0, 0])]
+        assert int(before.obs["id"][b, 0, 0]) == int(batch.inputs.obs["id"][b, 0, 0])
+        for t, row in enumerate(range(int(starts[b]) - num, int(starts[b]))):
+            assert int(before.step[b, t]) == trajectory.start_step + row
+            for key, values in trajectory.obs.items():
+                np.testing.assert_array_equal(before.obs[key][b, t], values[row].astype(before.obs[key].numpy().dtype))
+            if row:
+                expected = reference_encoding(space, trajectory.actions[row - 1])
+                np.testing.assert_allclose(before.prev_action[b, t], expected, atol=1e-6)
+                assert float(before.prev_reward[b, t]) == float(trajectory.rewards[row - 1])
+
+
+def test_burn_in_needs_data_that_stay_as_they_are(tmp_path):
+    store, _ = make_store(tmp_path / "s", ACTION_SPACES["discrete"])
+    source = Source(store, np.arange(len(store)), relabeler=ScaleRewards(scale=2.0))
+    with pytest.raises(DataError, match="burn_in_steps"):
+        SequenceDataset([source], 4, burn_in=2)
+
+
 def test_dtypes_and_shapes(tmp_path):
     store, _ = make_store(tmp_path / "s", ACTION_SPACES["discrete"])
     batch = SequenceDataset([whole(store)], 5).batch(3, seed=0, path=())
