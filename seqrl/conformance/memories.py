@@ -80,14 +80,19 @@ def stepping(case: MemoryCase) -> None:
 
 
 def goes_on_from_a_state(case: MemoryCase) -> None:
-    """With the state of a first part, the rest is read as in the whole, whatever the rest's steps are; and learns."""
+    """From a state, many inputs are read as in the whole, whatever their steps are; and learned from."""
     encoder, x, clock = case.build(), _inputs(3, 20), _clock(3, 20)
-    _, state = encoder(x[:, :12], clock[:, :12], _empty(encoder, 3))
-    left = {k: v.detach() for k, v in (state or {}).items()}
-    rest, _ = encoder(x[:, 12:], clock[:, 12:] + 100, {k: v.clone() for k, v in left.items()})
-    _expect_equal(rest.detach(), _pass(encoder, x).detach()[:, 12:], "going on from a state (is_recurrent)")
+    state = _empty(encoder, 3)
+    with torch.no_grad():
+        for t in range(12):
+            _, state = _step(encoder, x[:, t : t + 1], clock[:, t : t + 1], state)
+        given = {k: v.clone() for k, v in state.items()}
+        whole, what = _pass(encoder, x), "going on from a state (is_recurrent)"
+        rest, after = _step(encoder, x[:, 12:19], clock[:, 12:19] + 100, given)
+        _expect_equal(rest, whole[:, 12:19], what)
+        _expect_equal(_step(encoder, x[:, 19:], clock[:, 19:] + 100, after)[0], whole[:, 19:], f"{what}, once more,")
     encoder.train()
-    rest, _ = encoder(x[:, 12:].requires_grad_(), clock[:, 12:], encoder.with_empty_rows(left, torch.arange(3) == 1))
+    rest, _ = encoder(x[:, 12:].requires_grad_(), clock[:, 12:], encoder.with_empty_rows(state, torch.arange(3) == 1))
     expect(rest.requires_grad, "no gradient flows from outputs after a given state to their inputs")
     rest.square().sum().backward()
     still = [name for name, p in encoder.named_parameters() if p.requires_grad and p.grad is None]

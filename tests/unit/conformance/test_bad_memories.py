@@ -67,7 +67,10 @@ def _registered(registries_as_before):
 
 @pytest.mark.parametrize("check", sorted(set(CHECKS) - {"stepping_in_bfloat16", "rows_reset_alone_in_bfloat16"}))
 def test_a_sound_one_passes(check):
-    CHECKS[check](MemoryCase("test_mean"))
+    case = MemoryCase("test_mean")
+    assert CHECKS[check].fits(case) is (check != "goes_on_from_a_state")
+    if CHECKS[check].fits(case):
+        CHECKS[check](case)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,17 @@ def test_a_fault_is_told(fault, check, message):
 def test_one_that_does_not_remember():
     with pytest.raises(ConformanceError, match="does not remember: output 7 changes with none"):
         CHECKS["remembers"](MemoryCase("test_no_memory"))
+
+
+def test_one_that_goes_on_from_a_state_by_single_steps_only():
+    class Recurrent(Mean):
+        """Says that windows may begin with its state."""
+
+        is_recurrent = True
+
+    SEQUENCE_ENCODERS.register("test_recurrent")(Recurrent)
+    with pytest.raises(ConformanceError, match=re.escape("going on from a state (is_recurrent) ")):
+        CHECKS["goes_on_from_a_state"](MemoryCase("test_recurrent"))
 
 
 def test_one_that_reaches_less_far_than_the_window_is_sound():
