@@ -47,7 +47,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         burn_in: Inputs before each window that fill the memory: :attr:`SeqBatch.before`.
 
     Raises:
-        DataError: If there is no trajectory and none can come, the sources differ, or one relabels before ``burn_in``.
+        DataError: If there is no trajectory and none can come, the sources differ, or one relabels with ``burn_in``.
     """
 
     def __init__(
