@@ -32,6 +32,8 @@ BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
 """Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
+WINDOWED = ("transformer", "hybrid", "feedforward", "identity")
+"""Memories that see no more than a window; what came before is of no use to them."""
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
 """Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
@@ -389,9 +391,25 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
+        if _is_longer_than_a_window(values, budget) and not _relabels(values):
+            why = "the memory acts for longer than the windows it trains on; actions are discrete"
+            out.append(Derived("train.burn_in_steps", _window(values, budget) // 4, why))
     if _remembers(values) and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
     return out
+
+
+def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:
+    """Tell whether there is a recurrent memory, whose state spans more of an episode than a window does."""
+    is_recurrent = value_at(values, "algo.sequence_encoder.type", "transformer") not in WINDOWED
+    return is_recurrent and (budget.horizon is None or budget.horizon > _window(values, budget))
+
+
+def _relabels(values: Mapping[str, Any]) -> bool:
+    """Tell whether training changes what is stored; the steps before a window would stay as they were."""
+    data = value_at(values, "train.data", None) or ()
+    sources = [value_at(values, "collect.replay", None), *(data if isinstance(data, list) else ())]
+    return any(value_at(source, "relabel", None) for source in sources)
 
 
 # ---------------------------------------------------------------------------------------- nested dicts

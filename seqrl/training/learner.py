@@ -22,6 +22,7 @@ from seqrl.data.dataset import TrainingDataset
 from seqrl.data.prefetch import prefetched
 from seqrl.rollout.evaluator import evaluation_mode
 from seqrl.training.offline_metrics import offline_metrics
+from seqrl.training.sources import burn_in_steps
 
 OnLog = Callable[[Mapping[str, float], int], None]
 OnProgress = Callable[[int], None]
@@ -198,7 +199,7 @@ def save_batches(batches: Sequence[SeqBatch], folder: Path) -> Path:
 
 def blank_batch(algo: Algo, train: TrainSection) -> SeqBatch:
     """Return a batch of zeros of the size that training will use."""
-    num, burn_in, steps = train.batch_size, train.burn_in_steps, train.window_steps
+    num, burn_in, steps = train.batch_size, burn_in_steps(algo.config), train.window_steps
     shape = (num, burn_in + steps + 1)
     seen = SeqInputs(
         obs={

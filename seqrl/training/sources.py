@@ -100,7 +100,6 @@ def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceD
     train = config.train
     if train.sample_by not in SAMPLERS:
         raise ConfigError(f"train.sample_by: {SAMPLERS.unknown(train.sample_by)}")
-    memory = SEQUENCE_ENCODERS.get(config.algo.sequence_encoder.choice()[0])
     return SequenceDataset(
         list(sources),
         train.window_steps,
@@ -109,8 +108,14 @@ def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceD
         weigh_by=train.weigh_data_by,
         keys=keys_to_read(config, list(sources)),
         goal_keys=config.observation.goal_keys if train.goal_mode == "last" else (),
-        burn_in=train.burn_in_steps if memory.is_recurrent else 0,
+        burn_in=burn_in_steps(config),
     )
+
+
+def burn_in_steps(config: BaseConfig) -> int:
+    """Return the inputs before each window that the memory reads first: none if it is not recurrent."""
+    memory = SEQUENCE_ENCODERS.get(config.algo.sequence_encoder.choice()[0])
+    return config.train.burn_in_steps if memory.is_recurrent else 0
 
 
 def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:

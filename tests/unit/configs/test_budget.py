@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.configs import config_factory, get_all_registered_configs
 from seqrl.configs.budget import MAX_WINDOW, Budget, with_budget
 from seqrl.core.errors import ConfigError
+from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.envs.horizon import horizon_and_kind
 from seqrl.scripts import collect_dataset, train
 
@@ -122,6 +124,37 @@ def test_only_what_remembers_knows_a_time_limit():
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
+
+
+@pytest.mark.parametrize(
+    ("memory", "horizon", "kind", "given", "expected"),
+    [
+        ("gru", 500, "categorical", {}, 8),
+        ("mamba", 500, "binary", {}, 8),
+        ("gru", None, "categorical", {}, 8),
+        ("gru", 50, "categorical", {}, 0),
+        ("gru", 500, "continuous", {}, 0),
+        ("gru", 500, "hybrid", {}, 0),
+        ("gru", 500, "categorical", {"train": {"window_steps": 100}}, 25),
+        ("gru", 500, "categorical", {"train": {"window_steps": 500}}, 0),
+        ("gru", 500, "categorical", {"train": {"burn_in_steps": 0}}, 0),
+        ("gru", 500, "categorical", {"collect": {"replay": {"relabel": {"type": "hindsight"}}}}, 0),
+        ("gru", 500, "categorical", {"train": {"data": [{"path": "a"}, {"path": "b", "relabel": "hindsight"}]}}, 0),
+        ("gru", 500, "categorical", {"train": {"data": [{"path": "a", "relabel": None}]}}, 8),
+        *((memory, 500, "categorical", {}, 0) for memory in ("transformer", "hybrid", "feedforward", "identity")),
+    ],
+)
+def test_recurrent_memories_that_act_longer_than_a_window_are_burned_in(memory, horizon, kind, given, expected):
+    values = {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": memory}}, **given}
+    planned_values, derived = with_budget(values, Budget(env_steps=60_000, horizon=horizon, action_kind=kind))
+    assert planned_values["train"].get("burn_in_steps", 0) == expected
+    assert bool(expected) == ("train.burn_in_steps" in {entry.key for entry in derived})
+
+
+def test_every_registered_memory_is_burned_in_if_it_is_recurrent():
+    for memory in SEQUENCE_ENCODERS.names():
+        config, _ = planned({"algo": {"sequence_encoder": {"type": memory}}}, env_steps=60_000, horizon=500)
+        assert (config.train.burn_in_steps > 0) is SEQUENCE_ENCODERS.get(memory).is_recurrent, memory
 
 
 @pytest.mark.parametrize(
