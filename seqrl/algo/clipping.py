@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from seqrl.algo.optimizer_state import require_tensor
+
+
+def not_finite(x: Tensor) -> Tensor:
+    """Return where a tensor is NaN or infinite, in fewer operators than ``isfinite`` takes."""
+    return (x - x) != 0
 
 
 class GradientClipper:
@@ -31,6 +37,8 @@ class GradientClipper:
         num_updates: Gradients that each of them holds, ``(n,)``.
         norms: Name -> norm of a network's last gradient, before clipping.
         ratios: Name -> largest norm of a parameter's last gradient, before clipping, over its root mean square.
+        is_bad: Bool scalar on the device: the last gradients left no trace, as a norm was not finite or by
+            ``is_bad`` of :meth:`clip`.
 
     Source: a quiet second moment makes spikes dangerous: Bai et al. (2025), Adaptive Preconditioners Trigger Loss
     Spikes in Adam, arXiv 2506.04805. Clipping parameters against their own past: Wang et al. (2025), AdaGC, arXiv
@@ -57,6 +65,7 @@ class GradientClipper:
         self.mean_squares = torch.zeros(len(self._parameters), device=device)
         self.num_updates = torch.zeros(len(self._parameters), device=device)
         self._least = torch.tensor([p.numel() * epsilon**2 for p in self._parameters], device=device)
+        self.is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._presences: dict[tuple[bool, ...], Tensor] = {}
         self._last_norms, self._last_ratios = torch.zeros_like(self.mean_squares), torch.zeros_like(self.mean_squares)
 
@@ -77,20 +86,21 @@ class GradientClipper:
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:
+            self.is_bad = torch.zeros_like(self.is_bad) if is_bad is None else is_bad
             return self.mean_squares.new_zeros(())
         norms = torch.stack(torch._foreach_norm(gradients)).float()
-        is_there = self._presence(tuple(p.grad is not None for p in self._parameters))
+        is_used = self._presence(tuple(p.grad is not None for p in self._parameters))
         if len(gradients) < len(self._parameters):
-            norms = torch.zeros_like(self.mean_squares).masked_scatter_(is_there, norms)
+            norms = torch.zeros_like(self.mean_squares).masked_scatter_(is_used, norms)
         self._last_norms = norms
         total: Tensor = norms.norm()
         factors = self._spike_factors(norms)
-        factors = factors * self._norm_factors(norms * factors)
+        if self._norm is not None:
+            factors = factors * self._norm_factors(norms * factors, self._norm)
         there = [f for f, p in zip(factors.unbind(), self._parameters, strict=True) if p.grad is not None]
         torch._foreach_mul_(gradients, there)
-        is_used = is_there & torch.isfinite(total)
-        if is_bad is not None:
-            is_used = is_used & ~is_bad
+        self.is_bad = not_finite(total) if is_bad is None else not_finite(total) | is_bad
+        is_used = is_used & ~self.is_bad
         moved = torch.lerp(self.mean_squares, (norms * factors).square(), 1.0 - self._decay)
         self.mean_squares = torch.where(is_used, moved, self.mean_squares)
         self.num_updates = self.num_updates + is_used
@@ -104,22 +114,19 @@ class GradientClipper:
 
     def _spike_factors(self, norms: Tensor) -> Tensor:
         """Return what each gradient is multiplied by, 1 where it has no past."""
-        has_past = self.mean_squares > 0.0
         count = self.num_updates.clamp(min=1.0)
         expected = (self.mean_squares / (1.0 - self._decay**count)).maximum(self._least).sqrt()
-        self._last_ratios = torch.where(has_past, norms / expected, 0.0)
+        self._last_ratios = norms / expected.masked_fill(self.mean_squares == 0.0, math.inf)
         if self._spike is None:
             return torch.ones_like(norms)
-        return torch.where(has_past, (self._spike / self._last_ratios).clamp(max=1.0), 1.0)
+        return (self._spike / self._last_ratios).clamp(max=1.0)
 
-    def _norm_factors(self, norms: Tensor) -> Tensor:
-        if self._norm is None:
-            return torch.ones_like(norms)
+    def _norm_factors(self, norms: Tensor, most: float) -> Tensor:
         if self._is_together:
-            together: Tensor = self._norm / (norms.norm() + 1e-6)
+            together: Tensor = most / (norms.norm() + 1e-6)
             return together.clamp(max=1.0).expand_as(norms)
         each = [norms[where] for where in self._slices.values()]
-        return torch.cat([(self._norm / (part.norm() + 1e-6)).clamp(max=1.0).expand_as(part) for part in each])
+        return torch.cat([(most / (part.norm() + 1e-6)).clamp(max=1.0).expand_as(part) for part in each])
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Return what of the past has to be saved, on the CPU."""

@@ -6,7 +6,7 @@ import copy
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -19,12 +19,16 @@ def frozen_copy(net: Net) -> Net:
 
 
 @torch.no_grad()
-def follow(target: nn.Module, source: nn.Module, tau: float) -> None:
+def follow(target: nn.Module | list[Tensor], source: nn.Module | list[Tensor], tau: float) -> None:
     """Move every parameter of ``target`` by the share ``tau`` of its way to that of ``source`` (Polyak averaging).
 
     Args:
-        target: From :func:`frozen_copy`.
-        source: What it follows.
+        target: From :func:`frozen_copy`; or its parameters, if it is small and looking them up takes as long.
+        source: What it follows, likewise.
         tau: In ``(0, 1]``.
     """
-    torch._foreach_lerp_(list(target.parameters()), [p.detach() for p in source.parameters()], tau)
+    torch._foreach_lerp_(_parameters(target), _parameters(source), tau)
+
+
+def _parameters(net: nn.Module | list[Tensor]) -> list[Tensor]:
+    return [*net.parameters()] if isinstance(net, nn.Module) else net

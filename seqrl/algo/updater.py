@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from seqrl.algo.clipping import GradientClipper, largest_updates
+from seqrl.algo.clipping import GradientClipper, largest_updates, not_finite
 from seqrl.algo.finite_guard import FiniteGuard
 from seqrl.algo.losses import Losses
 from seqrl.algo.optimizer_state import optimizer_slots
@@ -148,16 +148,16 @@ class Updater:
         with contextlib.nullcontext() if is_last else self._accelerator.no_sync(self._module):
             losses: Losses = self._module(batch)
             self._backward(losses.total)
-        bad = ~torch.isfinite(losses.total.detach())
+        bad = not_finite(losses.total.detach())
         self._bad = bad if self._bad is None else self._bad | bad
         self._add(losses.stats)
         if is_last:
             self._set_learning_rate()
             self._accelerator.unscale_gradients()
-            losses.metrics["optim/grad_norm"] = norm = self._clipper.clip(
+            losses.metrics["optim/grad_norm"] = norm = self._clipper.clip(  # its norm is the same on all ranks
                 self._bad if self._accelerator.num_processes == 1 else None
             )
-            self._update(norm)
+            self._update()
             if self._algo.wants_metrics:
                 losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)
                 losses.metrics.update(self._metrics())
@@ -185,14 +185,12 @@ class Updater:
         }
         return {f"optim/{kind}_{name}": value for kind, each in found.items() for name, value in each.items()}
 
-    def _update(self, norm: Tensor) -> None:
+    def _update(self) -> None:
         """Step unless something is not finite, and let the algorithm follow."""
-        bad = ~torch.isfinite(norm)
-        if self._accelerator.num_processes == 1 and self._bad is not None:
-            bad = bad | self._bad  # with several ranks only the norm is the same everywhere
+        bad = self._clipper.is_bad
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
             if self._is_fused:  # only these can be told on the device
-                self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
+                self._raw_optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
             self.guard.push(bad, self._batches, self.num_steps)
@@ -201,7 +199,9 @@ class Updater:
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         finally:
             torch.set_flush_denormal(False)
-        self._raw_optimizer.zero_grad(set_to_none=True)
+        for group in self._raw_optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._follow(bad)

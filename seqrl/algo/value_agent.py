@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.func import functional_call
 
 from seqrl.algo.agent_metrics import policy_metrics, popart_metrics, value_metrics
 from seqrl.algo.algo import PolicyAlgo, ValueAlgo
@@ -33,6 +33,10 @@ from seqrl.models.reward_scale import RewardScale
 from seqrl.models.sequence_encoders import State
 
 ValueSectionT = TypeVar("ValueSectionT", bound=ValueSection)
+
+
+def _times(weight: float, loss: Tensor) -> Tensor:
+    return loss if weight == 1.0 else weight * loss
 
 
 @dataclass(frozen=True)
@@ -166,10 +170,16 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     def constant_critic(self) -> Callable[..., Tensor]:
         """Return the critics as a function whose gradients reach its inputs, but not the critics."""
-        frozen = {k: v.detach() for k, v in self.critic.named_parameters()}
+        learned = [p for p in self.critic.parameters() if p.requires_grad]
 
         def critic(*inputs: Tensor) -> Tensor:
-            output: Tensor = functional_call(self.critic, frozen, inputs)
+            for p in learned:
+                p.requires_grad_(False)
+            try:
+                output: Tensor = self.critic(*inputs)
+            finally:
+                for p in learned:
+                    p.requires_grad_(True)
             return output
 
         return critic
@@ -219,7 +229,9 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         """Return them, given what one pass gave."""
         batch = p.batch
         stats = self.trunk.stats(batch.inputs, batch.input_mask)
-        metrics: dict[str, Tensor] = {"data/padded_share": 1.0 - batch.mask.float().mean()}
+        metrics: dict[str, Tensor] = {}
+        if self.wants_metrics:
+            metrics["data/padded_share"] = 1.0 - batch.mask.float().mean()
         total = p.state.new_zeros(())
         if self.learns_values:
             with torch.no_grad():
@@ -238,14 +250,12 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     def _add(self, terms: Terms, total: Tensor, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> Tensor:
         """Return the total with the losses, weighed, over the transitions that count, and log each."""
-        each = {n: (w, loss) for n, (w, loss) in terms.losses.items() if loss.dim() > 0}
-        mask = batch.mask
-        if each:
-            mask = edit(batch, torch.stack([w * loss.detach() for w, loss in each.values()]).sum(0), mask)
+        each = [_times(w, loss.detach()) for w, loss in terms.losses.values() if loss.dim() > 0]
+        mask = edit(batch, sum(each[1:], each[0]), batch.mask) if each else batch.mask
         for name, (weight, loss) in terms.losses.items():
-            value = masked_mean(loss, mask) if name in each else loss
+            value = masked_mean(loss, mask) if loss.dim() > 0 else loss
             metrics[f"loss/{name}"] = value.detach()
-            total = total + weight * value
+            total = total + _times(weight, value)
         metrics |= terms.metrics
         return total
 
@@ -293,9 +303,14 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             return
         if self.algo_config.use_popart:
             self.popart.update(stats["popart"])
-        follow(self.target_critic, self.critic, self.algo_config.tau)
-        if self.uses_target_actor:
-            follow(self.target_actor, self.actor, self.algo_config.tau)
+        follow(*self._followed, self.algo_config.tau)
+
+    @cached_property
+    def _followed(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Parameters of the targets, and those that they follow."""
+        names = ("critic", "actor") if self.uses_target_actor else ("critic",)
+        targets: list[Tensor] = [p for name in names for p in self.nets[f"target_{name}"].parameters()]
+        return targets, [p for name in names for p in self.nets[name].parameters()]
 
     def deserialize(self, weights: Mapping[str, Tensor]) -> None:
         """Load what :meth:`serialize` gave; weights from before values had units of their own keep the former ones."""

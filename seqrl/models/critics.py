@@ -12,6 +12,7 @@ from torch.nn.functional import layer_norm
 
 from seqrl.core.registry import CRITICS
 from seqrl.models.mlp import make_activation
+from seqrl.models.sequence_encoders.layers import no_autocast
 from seqrl.models.two_hot import symlog
 
 MAX_ACTION = 0.999
@@ -49,10 +50,7 @@ class EnsembleLinear(nn.Module):
 
     def shared(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "C N E"]:
         """Return each member's product of one input that all share."""
-        num, d_input, d_output = self.weight.shape
-        joined = self.weight.transpose(0, 1).reshape(d_input, num * d_output)
-        y = (x @ joined).view(-1, num, d_output).transpose(0, 1)
-        return y if self.bias is None else y + self.bias
+        return self.forward(x.expand(len(self.weight), *x.shape))
 
 
 class EnsembleLayerNorm(nn.Module):
@@ -95,7 +93,7 @@ class Critics(nn.Module, ABC):
 
     def _last(self, x: Float[Tensor, "C N D"]) -> Float[Tensor, "C N E"]:
         """Return the last layer's outputs, float32 whatever the precision: differences of values are small."""
-        with torch.autocast(x.device.type, enabled=False):
+        with no_autocast(x):
             y: Tensor = self.last(x.to(self.last.weight.dtype))
             return y
 
@@ -179,10 +177,12 @@ class StateActionCritics(Critics):
         self, share: Float[Tensor, "B L C E"], action: Float[Tensor, "K B L H A"]
     ) -> Float[Tensor, "C K B L G E"]:
         """Return the first layer's features of states, actions and discounts."""
-        lead, num_g = action.shape[:-1], len(self.horizon)
-        clipped = action + (action.clamp(-MAX_ACTION, MAX_ACTION) - action).detach()  # gradients pass at the limit too
+        lead = action.shape[:-1]
+        clipped = action.clamp(-MAX_ACTION, MAX_ACTION)
+        if action.requires_grad:
+            clipped = action + (clipped - action).detach()  # gradients pass at the limit too
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
-        of_discount = self.first_discount.shared(self.horizon).unflatten(1, (1, 1, 1, num_g))
+        of_discount = (self.first_discount.weight * self.horizon).to(of_action.dtype)[:, None, None, None]
         of_state = share.movedim(2, 0)[:, None, :, :, None]
         features: Tensor = of_state + of_action + of_discount
         return features
