@@ -52,6 +52,8 @@ class GatedAverageLayer(nn.Module):
 class GatedAverage(SequenceEncoder):
     """Layers of :class:`GatedAverageLayer` (Feng et al., 2024, arXiv 2410.01201); the memory is unbounded in time."""
 
+    is_recurrent = True
+
     def __init__(self, d_input: int, window_steps: int, *, d_model: int = 128, num_layers: int = 2) -> None:
         super().__init__(d_input, window_steps)
         self.d_output = d_model

@@ -13,7 +13,7 @@ from typing import Any
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.configs.dotted import has_value, value_at
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import TIMESTEP_ENCODERS
+from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
 REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
 """Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
 WINDOWED = ("transformer", "hybrid", "feedforward", "identity")
-"""Memories that see no more than a window; what came before is of no use to them."""
+"""Built-in memories that see no more than a window; what came before is of no use to them."""
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
 """Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
@@ -401,7 +401,10 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether there is a recurrent memory, whose state spans more of an episode than a window does."""
-    is_recurrent = value_at(values, "algo.sequence_encoder.type", "transformer") not in WINDOWED
+    memory = value_at(values, "algo.sequence_encoder.type", "transformer")
+    is_recurrent = memory not in WINDOWED
+    if memory in SEQUENCE_ENCODERS:  # a plug-in tells it; the built-in ones may not be imported yet
+        is_recurrent = SEQUENCE_ENCODERS.get(memory).is_recurrent
     return is_recurrent and (budget.horizon is None or budget.horizon > _window(values, budget))
 
 

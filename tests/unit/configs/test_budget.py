@@ -151,6 +151,16 @@ def test_recurrent_memories_that_act_longer_than_a_window_are_burned_in(memory, 
     assert bool(expected) == ("train.burn_in_steps" in {entry.key for entry in derived})
 
 
+@pytest.mark.parametrize("is_recurrent", [False, True])
+def test_a_memory_of_ones_own_is_burned_in_if_it_says_so(is_recurrent, monkeypatch):
+    own = type("Own", (), {"is_recurrent": is_recurrent})
+    monkeypatch.setitem(SEQUENCE_ENCODERS._entries, "own", own)
+    _, derived = with_budget(
+        {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": "own"}}}, Budget(env_steps=60_000)
+    )
+    assert ("train.burn_in_steps" in {entry.key for entry in derived}) is is_recurrent
+
+
 def test_every_registered_memory_is_burned_in_if_it_is_recurrent():
     for memory in SEQUENCE_ENCODERS.names():
         config, _ = planned({"algo": {"sequence_encoder": {"type": memory}}}, env_steps=60_000, horizon=500)
