@@ -13,6 +13,7 @@ from seqrl.configs.sections.algo import AlgoSection
 from seqrl.configs.sections.exploration import BilevelSection, EpsilonGreedySection
 from seqrl.core.spaces import ObsSpec
 from seqrl.rollout.environments import Task
+from seqrl.training.sources import burn_in_steps
 
 WAITS_ABOVE = 0.99
 PIXELS = 1000
@@ -39,6 +40,9 @@ def plan_warnings(
             f"the learning rate warms up for {optimizer.warmup_steps} of {gradient_steps} gradient steps; a twentieth "
             f"is usual: algo.optimizer.warmup_steps={max(1, gradient_steps // 20)}"
         )
+    if config.train.burn_in_steps and not burn_in_steps(config):
+        memory = config.algo.sequence_encoder.choice()[0]
+        found.append(f"train.burn_in_steps has no effect: the memory {memory!r} sees no more than a window")
     if not steps_per_env:
         return found
     exploration = collect.exploration

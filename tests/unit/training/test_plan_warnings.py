@@ -54,6 +54,13 @@ def test_what_looks_wrong_is_told(change, told):
     assert all(part in text for part in told), text
 
 
+@pytest.mark.parametrize(("memory", "is_told"), [("transformer", True), ("gru", False)])
+def test_a_burn_in_that_no_memory_reads_is_told(memory, is_told):
+    values = {"train": {"burn_in_steps": 8}, "algo": {"sequence_encoder": {"type": memory}}}
+    found = plan_warnings(config_factory("bc", values), {}, [], 50_000, 0)
+    assert ["train.burn_in_steps has no effect" in text for text in found] == [True] * is_told
+
+
 def test_pieces_and_environments_without_a_limit_need_no_warning():
     assert warnings_of(("collect.steps_per_epoch", 100), ("collect.trajectory_steps", 200)) == []
     assert warnings_of(("algo.gamma", 0.999), env="seqrl/TMazePassive-v0") == []
