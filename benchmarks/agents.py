@@ -187,7 +187,8 @@ def parts_of(algo: Any, batch: SeqBatch) -> dict[str, Callable[[], Any]]:
         algo.updater._stats = {"trunk/inputs": algo.trunk.stats(batch.inputs, batch.input_mask)["trunk/inputs"]}
         if algo.algo_config.use_popart:
             algo.updater._stats["popart"] = algo.popart.stats(targets, batch.rewards, batch.mask)
-        algo.updater._update(algo.updater._clipper.clip())
+        algo.updater._clipper.clip()
+        algo.updater._update()
 
     def bootstrap() -> Tensor:
         with torch.no_grad():
