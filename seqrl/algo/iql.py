@@ -49,9 +49,7 @@ class IQL(ValueAgent[IQLSection]):
 
     def extra_heads(self, batch: SeqBatch, state: Float[Tensor, "B L D"]) -> Mapping[str, Tensor]:
         """Return V of every input, and the least Q of the data's actions among the target critics, without gradient."""
-        v_BLG = self.value(state).float()
-        if self.algo_config.use_popart:
-            v_BLG = v_BLG * self.popart.scale
+        v_BLG = self.values_of(self.value(state).float()[..., None, None]).squeeze(-1)
         with torch.no_grad():
             share = self.target_critic.share(state[:, :-1])
             q_BTGC = self.values_of(self.target_critic(share, batch.actions[None, :, :, None])[0])

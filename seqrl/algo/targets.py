@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 Net = TypeVar("Net", bound=nn.Module)
+_FOUND: WeakKeyDictionary[nn.Module, list[Tensor]] = WeakKeyDictionary()
 
 
 def frozen_copy(net: Net) -> Net:
@@ -19,16 +21,19 @@ def frozen_copy(net: Net) -> Net:
 
 
 @torch.no_grad()
-def follow(target: nn.Module | list[Tensor], source: nn.Module | list[Tensor], tau: float) -> None:
+def follow(target: nn.Module, source: nn.Module, tau: float) -> None:
     """Move every parameter of ``target`` by the share ``tau`` of its way to that of ``source`` (Polyak averaging).
 
     Args:
-        target: From :func:`frozen_copy`; or its parameters, if it is small and looking them up takes as long.
-        source: What it follows, likewise.
+        target: From :func:`frozen_copy`.
+        source: What it follows.
         tau: In ``(0, 1]``.
     """
     torch._foreach_lerp_(_parameters(target), _parameters(source), tau)
 
 
-def _parameters(net: nn.Module | list[Tensor]) -> list[Tensor]:
-    return [*net.parameters()] if isinstance(net, nn.Module) else net
+def _parameters(net: nn.Module) -> list[Tensor]:
+    """Return them; they are looked up once, as in small networks that takes as long as to move them."""
+    if net not in _FOUND:
+        _FOUND[net] = list(net.parameters())
+    return _FOUND[net]

@@ -190,7 +190,7 @@ class Updater:
         bad = self._clipper.is_bad
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
             if self._is_fused:  # only these can be told on the device
-                self._raw_optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+                self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
             elif bool(bad):
                 self._optimizer.zero_grad(set_to_none=True)
             self.guard.push(bad, self._batches, self.num_steps)
@@ -199,9 +199,7 @@ class Updater:
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         finally:
             torch.set_flush_denormal(False)
-        for group in self._raw_optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        self._raw_optimizer.zero_grad(set_to_none=True)
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._follow(bad)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.func import functional_call
 
 from seqrl.algo.agent_metrics import policy_metrics, popart_metrics, value_metrics
 from seqrl.algo.algo import PolicyAlgo, ValueAlgo
@@ -170,12 +170,15 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     def constant_critic(self) -> Callable[..., Tensor]:
         """Return the critics as a function whose gradients reach its inputs, but not the critics."""
+        if torch.compiler.is_compiling():  # it cannot trace the quicker way below
+            frozen = {k: v.detach() for k, v in self.critic.named_parameters()}
+            return lambda *inputs: functional_call(self.critic, frozen, inputs)
         learned = [p for p in self.critic.parameters() if p.requires_grad]
 
         def critic(*inputs: Tensor) -> Tensor:
-            for p in learned:
-                p.requires_grad_(False)
             try:
+                for p in learned:
+                    p.requires_grad_(False)
                 output: Tensor = self.critic(*inputs)
             finally:
                 for p in learned:
@@ -251,7 +254,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     def _add(self, terms: Terms, total: Tensor, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> Tensor:
         """Return the total with the losses, weighed, over the transitions that count, and log each."""
         each = [_times(w, loss.detach()) for w, loss in terms.losses.values() if loss.dim() > 0]
-        mask = edit(batch, sum(each[1:], each[0]), batch.mask) if each else batch.mask
+        mask = edit(batch, torch.stack(each).sum(0), batch.mask) if each else batch.mask
         for name, (weight, loss) in terms.losses.items():
             value = masked_mean(loss, mask) if loss.dim() > 0 else loss
             metrics[f"loss/{name}"] = value.detach()
@@ -303,14 +306,9 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             return
         if self.algo_config.use_popart:
             self.popart.update(stats["popart"])
-        follow(*self._followed, self.algo_config.tau)
-
-    @cached_property
-    def _followed(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Parameters of the targets, and those that they follow."""
-        names = ("critic", "actor") if self.uses_target_actor else ("critic",)
-        targets: list[Tensor] = [p for name in names for p in self.nets[f"target_{name}"].parameters()]
-        return targets, [p for name in names for p in self.nets[name].parameters()]
+        follow(self.target_critic, self.critic, self.algo_config.tau)
+        if self.uses_target_actor:
+            follow(self.target_actor, self.actor, self.algo_config.tau)
 
     def deserialize(self, weights: Mapping[str, Tensor]) -> None:
         """Load what :meth:`serialize` gave; weights from before values had units of their own keep the former ones."""

@@ -391,9 +391,10 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
-        if _is_longer_than_a_window(values, budget) and not _relabels(values):
+        steps = _window(values, budget) // 4
+        if steps and _is_longer_than_a_window(values, budget) and not _relabels(values):
             why = "the memory acts for longer than the windows it trains on; actions are discrete"
-            out.append(Derived("train.burn_in_steps", _window(values, budget) // 4, why))
+            out.append(Derived("train.burn_in_steps", steps, why))
     if _remembers(values) and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
     return out
@@ -411,7 +412,7 @@ def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:
 def _relabels(values: Mapping[str, Any]) -> bool:
     """Tell whether training changes what is stored; the steps before a window would stay as they were."""
     data = value_at(values, "train.data", None) or ()
-    sources = [value_at(values, "collect.replay", None), *(data if isinstance(data, list) else ())]
+    sources = [value_at(values, "collect.replay", None), *(data if isinstance(data, list | tuple) else ())]
     return any(value_at(source, "relabel", None) for source in sources)
 
 

@@ -50,7 +50,8 @@ class EnsembleLinear(nn.Module):
 
     def shared(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "C N E"]:
         """Return each member's product of one input that all share."""
-        return self.forward(x.expand(len(self.weight), *x.shape))
+        y = torch.bmm(x.expand(len(self.weight), *x.shape), self.weight)
+        return y if self.bias is None else y + self.bias  # which stays wide where products are not
 
 
 class EnsembleLayerNorm(nn.Module):
@@ -182,7 +183,7 @@ class StateActionCritics(Critics):
         if action.requires_grad:
             clipped = action + (clipped - action).detach()  # gradients pass at the limit too
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
-        of_discount = (self.first_discount.weight * self.horizon).to(of_action.dtype)[:, None, None, None]
+        of_discount = (self.first_discount.weight * self.horizon)[:, None, None, None]
         of_state = share.movedim(2, 0)[:, None, :, :, None]
         features: Tensor = of_state + of_action + of_discount
         return features

@@ -42,7 +42,7 @@ def plan_warnings(
         )
     if config.train.burn_in_steps and not burn_in_steps(config):
         memory = config.algo.sequence_encoder.choice()[0]
-        found.append(f"train.burn_in_steps has no effect: the memory {memory!r} sees no more than a window")
+        found.append(f"train.burn_in_steps has no effect: the memory {memory!r} is not recurrent (is_recurrent)")
     if not steps_per_env:
         return found
     exploration = collect.exploration

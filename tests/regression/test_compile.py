@@ -36,6 +36,25 @@ assert not counters["graph_break"], counters["graph_break"]
 """
 
 
+CONSTANT_CRITICS = """
+import torch
+torch.set_num_threads(1)
+from seqrl.algo.updater import Updater
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+
+space = ACTION_SPACES["box"]
+algo = small_algo("td3_bc", "transformer", space)
+algo.updater = Updater(algo, is_compiled=True)
+algo.set_train()
+before = algo.serialize()["critic.last.weight"].clone()
+info = algo.train_on_batch(algo.process_batch_for_training(random_batch(space)))
+assert torch.isfinite(info["loss/total"])
+assert not torch.equal(before, algo.serialize()["critic.last.weight"])
+from torch._dynamo.utils import counters
+assert not counters["graph_break"], counters["graph_break"]
+"""
+
+
 BURN_IN = """
 from dataclasses import replace
 import torch
@@ -84,6 +103,11 @@ def test_flex_attention_is_compiled_for_more_than_one_clip():
 @pytest.mark.slow
 def test_compiled_steps_equal_plain_ones():
     ends_well(PROGRAM)
+
+
+@pytest.mark.slow
+def test_critics_that_are_held_constant_make_no_second_graph():
+    ends_well(CONSTANT_CRITICS)
 
 
 def test_the_compiler_is_not_imported_before_it_is_needed():
