@@ -7,8 +7,9 @@ python benchmarks/learn.py --table              # only write the tables from the
 
 A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
 (another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
-minutes, one of the second table twenty (in MuJoCo, whose steps are dear, up to eighty). Its result is written to
-``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in ``runs/learning``.
+minutes, one of the second table twenty (in MuJoCo and MiniGrid, whose steps are dear, up to eighty). Its result is
+written to ``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in
+``runs/learning``.
 """
 
 from __future__ import annotations
@@ -271,9 +272,9 @@ DEFAULT_ROWS = {
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
         "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
-        "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=2400),
+        "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=3600),
         "memory_s11": default(
-            "MiniGrid-MemoryS11", "MiniGrid-MemoryS11-v0", 60_000, None, metric=SUCCESS, limit_s=2400
+            "MiniGrid-MemoryS11", "MiniGrid-MemoryS11-v0", 60_000, None, metric=SUCCESS, limit_s=3600
         ),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
