@@ -33,7 +33,7 @@ def follow(target: nn.Module, source: nn.Module, tau: float) -> None:
 
 
 def _parameters(net: nn.Module) -> list[Tensor]:
-    """Return them; they are looked up once, as in small networks that takes as long as to move them."""
+    """Return a network's parameters, looked up once: in small networks that takes as long as to move them."""
     if net not in _FOUND:
         _FOUND[net] = list(net.parameters())
     return _FOUND[net]
