@@ -94,7 +94,7 @@ def trace(config: dict[str, Any]) -> dict[str, Any]:
         experiment.learn()
         run = Path(folder) / "run"
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        rows = [{k: v for k, v in line.items() if not k.startswith("time")} for line in lines]
+        rows = [{k: v for k, v in line.items() if not k.startswith(("time", "system"))} for line in lines]
         last = run / "checkpoints" / (run / "checkpoints" / "last").read_text().strip()
         weights = hashlib.sha256()
         for name, array in sorted(load_file(last / "model.safetensors").items()):

@@ -82,6 +82,7 @@ def test_a_latent_without_divergence_from_its_prior_collides(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("pays", "low", "high"), [("right", 0.95, 1.0), ("left", 0.0, 0.05)])
 def test_values_choose_the_way_that_pays(pays, low, high, tmp_path):
+    """Those that pass take the way that pays; up to a fifth of the episodes hit the wall, where no data lies."""
     values = {
         "actor": {"d_hidden": 64},
         "critic": {"d_hidden": 64},
@@ -90,5 +91,5 @@ def test_values_choose_the_way_that_pays(pays, low, high, tmp_path):
         "gamma": 0.95,
     }
     success, right = learned("bcq", tmp_path, 1000, pays=pays, num_acting_candidates=20, **values)
-    assert success >= 0.95
-    assert low <= right <= high
+    assert success >= 0.75
+    assert low <= right / success <= high
