@@ -97,8 +97,9 @@ class GradientClipper:
         factors = self._spike_factors(norms)
         if self._norm is not None:
             factors = factors * self._norm_factors(norms * factors, self._norm)
-        there = [f for f, p in zip(factors.unbind(), self._parameters, strict=True) if p.grad is not None]
-        torch._foreach_mul_(gradients, there)
+        if not factors.is_cpu or factors.amin().numpy() < 1.0:  # the host would have to wait for a GPU's
+            there = [f for f, p in zip(factors.unbind(), self._parameters, strict=True) if p.grad is not None]
+            torch._foreach_mul_(gradients, there)
         self.is_bad = not_finite(total) if is_bad is None else not_finite(total) | is_bad
         is_used = is_used & ~self.is_bad
         moved = torch.lerp(self.mean_squares, (norms * factors).square(), 1.0 - self._decay)

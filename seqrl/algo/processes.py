@@ -26,6 +26,7 @@ class Processes:
     Args:
         device: Where this process computes, if it is the only one; else accelerate says.
         precision: Of forward passes: ``no``, ``fp16`` or ``bf16``.
+        some_rest: Whether there are gradient steps in which some networks take no gradient.
 
     Attributes:
         accelerator: For the :class:`~seqrl.algo.updater.Updater`, which places, scales and synchronises by it.
@@ -36,8 +37,8 @@ class Processes:
         is_alone: Whether it is the only one.
     """
 
-    def __init__(self, device: torch.device, *, precision: str = "no") -> None:
-        self.accelerator = make_accelerator(device, precision=precision)
+    def __init__(self, device: torch.device, *, precision: str = "no", some_rest: bool = False) -> None:
+        self.accelerator = make_accelerator(device, precision=precision, some_rest=some_rest)
         self.rank = int(self.accelerator.process_index)
         self.number = int(self.accelerator.num_processes)
         self.is_main = bool(self.accelerator.is_main_process)
@@ -73,7 +74,7 @@ class Processes:
         return block
 
 
-def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelerator:
+def make_accelerator(device: torch.device, *, precision: str = "no", some_rest: bool = False) -> Accelerator:
     """Return an Accelerator for one device per process.
 
     accelerate keeps its settings for the life of the process and refuses others. A run on its own may follow a run
@@ -87,5 +88,5 @@ def make_accelerator(device: torch.device, *, precision: str = "no") -> Accelera
         cpu=device.type == "cpu",
         mixed_precision=precision,
         device_placement=not is_alone,  # alone, the networks lie on their device already, which may be any
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=some_rest)],
     )

@@ -14,6 +14,7 @@ from seqrl.algo.objectives import masked_mean
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.td3_bc_config import TD3BCSection
 from seqrl.core.registry import Choice
+from seqrl.core.tensors import SeqBatch
 
 
 @register_algo_factory_func("td3_bc")
@@ -39,6 +40,11 @@ class TD3BC(ValueAgent[TD3BCSection]):
         self.is_rebrac = self.algo_config.variant == "rebrac"
         if self.is_rebrac and self.algo_config.critic_beta > 0:
             self.needs = self.needs | {"next_action"}
+
+    def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
+        """Take one gradient step, of the critics alone unless it is a ``policy_delay``-th, or compute the losses."""
+        self.rests = not validate and (self.updater.num_steps + 1) % self.algo_config.policy_delay != 0
+        return super().train_on_batch(batch, epoch, validate)
 
     def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return the smallest target critic's value of the following policy's actions, with noise."""

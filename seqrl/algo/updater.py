@@ -104,6 +104,7 @@ class Updater:
         self._accelerator = accelerator or make_accelerator(algo.device)
         self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
         self._rates = [group["lr"] for group in self._raw_optimizer.param_groups]
+        self._parameters = [p for group in self._raw_optimizer.param_groups for p in group["params"]]
         self._trained = {
             name: parameters
             for name, net in algo.nets.items()
@@ -189,26 +190,30 @@ class Updater:
         """Step unless something is not finite, and let the algorithm follow."""
         bad = self._clipper.is_bad
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
-            if self._is_fused:  # only these can be told on the device
+            if self._is_fused and not bad.is_cpu:  # only these can be told on the device
                 self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
-            elif bool(bad):
-                self._optimizer.zero_grad(set_to_none=True)
+            elif _is_set(bad):
+                self._drop_gradients()
             self.guard.push(bad, self._batches, self.num_steps)
         torch.set_flush_denormal(True)  # moments of idle weights decay to such numbers, which cores add very slowly
         try:
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         finally:
             torch.set_flush_denormal(False)
-        self._raw_optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         self._batches, self._bad = [], None
         self.num_steps += 1
         self._follow(bad)
 
+    def _drop_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
     def _follow(self, bad: Tensor) -> None:
         """Let the algorithm move what follows the weights, unless the step was suppressed."""
         stats = self._reduced()
-        if bad.device.type == "cpu":
-            if not bad.numpy():  # the same memory: nothing waits, and no operator is called
+        if bad.is_cpu:
+            if not _is_set(bad):
                 self._algo.on_gradient_step(stats)
             return
         followers = self._followers()  # the host does not wait for the flag, so they move and go back where it is set
@@ -266,6 +271,11 @@ class Updater:
         else:
             self._clipper.load_state(clipper)
         self.num_steps = num_steps
+
+
+def _is_set(flag: Tensor) -> bool:
+    """Return the flag; on a CPU, where it is the same memory, nothing waits and no operator is called."""
+    return bool(flag.numpy() if flag.is_cpu else flag)
 
 
 def steps_after_warmup(train: TrainSection, section: OptimizerSection) -> int:

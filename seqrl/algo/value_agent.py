@@ -85,6 +85,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         learns_values: Whether there are critics.
         uses_target_actor: Whether a copy of the policy follows it.
         looks_ahead: Whether losses ask for the policies at every input, or only where there is an action.
+        rests: Whether this gradient step leaves the policy and the targets as they are.
     """
 
     auto_distribution: ClassVar[Mapping[str, Choice]] = {}
@@ -92,6 +93,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
     learns_values = True
     uses_target_actor = False
     looks_ahead = False
+    rests = False
     actor: Actor
     critic: Critics
 
@@ -246,7 +248,10 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
                 q = self.values_of(p.raw.detach())
                 metrics |= value_metrics(batch.mask, self.discounts_by_name, targets, q)
                 metrics |= popart_metrics(self.popart, self.discounts_by_name) if self.algo_config.use_popart else {}
-        total = self._add(self.actor_terms(p), total, batch, self.mask_edits.actor, metrics)
+        if not self.rests or self.wants_metrics:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rests):
+                terms = self.actor_terms(p)
+            total = self._add(terms, total, batch, self.mask_edits.actor, metrics)
         if self.wants_metrics:
             metrics |= policy_metrics(self.policy_over_data(p), batch.mask)
         return Losses(total, metrics, stats)
@@ -306,6 +311,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             return
         if self.algo_config.use_popart:
             self.popart.update(stats["popart"])
+        if self.rests:
+            return
         follow(self.target_critic, self.critic, self.algo_config.tau)
         if self.uses_target_actor:
             follow(self.target_actor, self.actor, self.algo_config.tau)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from seqrl.configs.base_config import BaseConfig, register_config
 from seqrl.configs.sections.agent import OfflineOptimizerSection, TwinCriticSection, ValueSection
@@ -24,6 +24,9 @@ class TD3BCSection(ValueSection):
     )
     critic_beta: NonNegativeFloat = Field(
         0.01, description="Of rebrac: weight of the squared distance of the next actions in the critics' targets."
+    )
+    policy_delay: PositiveInt = Field(
+        1, description="Gradient steps of the critics per step of the policy and of all targets; 2 in the papers."
     )
     target_noise: NonNegativeFloat = Field(0.2, description="Standard deviation of the noise on the target's actions.")
     target_noise_clip: NonNegativeFloat = Field(0.5, description="Largest such noise.")

@@ -185,7 +185,7 @@ class StateActionCritics(Critics):
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
         of_discount = (self.first_discount.weight * self.horizon)[:, None, None, None]
         of_state = share.movedim(2, 0)[:, None, :, :, None]
-        features: Tensor = of_state + of_action + of_discount
+        features: Tensor = of_state + of_discount + of_action  # the large one last: one pass over all samples
         return features
 
     def _rest(self, first: Float[Tensor, "C K B L G E"]) -> Float[Tensor, "C K B L G O"]:

@@ -145,6 +145,35 @@ def test_every_preset_takes_three_steps_on_two_ranks(tmp_path):
         assert all(torch.equal(first[k], second[k]) for k in first), file.name
 
 
+RESTING_WORKER = """
+import sys, torch
+torch.set_num_threads(1)
+from seqrl.algo.processes import Processes
+from seqrl.algo.updater import Updater
+from tests.helpers import ACTION_SPACES, random_batch, small_algo
+processes = Processes(torch.device("cpu"), some_rest=True)
+box = ACTION_SPACES["box"]
+algo = small_algo("td3_bc", "gru", box, policy_delay=3)
+algo.updater = Updater(algo, processes.accelerator)
+algo.set_train()
+policies = []
+for step in range(4):
+    algo.train_on_batch(algo.process_batch_for_training(random_batch(box, seed=2 * step + processes.rank)))
+    policies.append(torch.cat([w.detach().flatten() for w in algo.actor.parameters()]))
+torch.save({**algo.serialize(), "policies": torch.stack(policies)}, f"{sys.argv[1]}/{processes.rank}.pt")
+"""
+
+
+def test_a_policy_may_rest_on_two_ranks(tmp_path):
+    (tmp_path / "worker.py").write_text(RESTING_WORKER)
+    done = torchrun([str(tmp_path / "worker.py"), str(tmp_path)], tmp_path)
+    assert done.returncode == 0, done.stderr[-6000:]
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert all(torch.equal(first[k], second[k]) for k in first)
+    before, now = first["policies"][:-1], first["policies"][1:]
+    assert (before != now).any(-1).tolist() == [False, True, False]
+
+
 @pytest.mark.slow
 def test_train_script_on_two_ranks(tmp_path):
     settings = ["env.kwargs.corridor_length=4", "train.window_steps=5", "train.data.0.episodes=12"]

@@ -115,6 +115,34 @@ def test_the_policy_moves_no_critic():
     assert moved_by(algo, batch, "actor_offline") == {"trunk", "actor"}
 
 
+def test_policy_and_targets_move_at_every_second_step_only():
+    algo = small_algo("td3_bc", "gru", BOX, policy_delay=2)
+    batch = algo.process_batch_for_training(random_batch(BOX))
+    waits, moved, before = [], [], algo.serialize()
+    for step in range(4):
+        algo.wants_metrics = step in (2, 3)
+        info = algo.train_on_batch(batch)
+        waits.append("loss/actor_online" not in info)
+        now = algo.serialize()
+        moved.append({k.split(".")[0] for k in now if k.endswith("weight") and not torch.equal(now[k], before[k])})
+        before = now
+    resting = {"trunk", "critic"}
+    assert moved == [resting, resting | {"actor", "target_critic", "target_actor"}] * 2
+    assert waits == [True, False, False, False]  # its losses are computed where they are asked for
+    assert algo.train_on_batch(batch, validate=True).keys() == info.keys() - {k for k in info if k.startswith("optim/")}
+
+
+def test_a_policy_that_rests_takes_no_gradient_and_decays_no_weights():
+    algo = small_algo("td3_bc", "gru", BOX, policy_delay=2, optimizer={"weight_decay": 0.5, "learning_rate": 0.1})
+    batch = algo.process_batch_for_training(random_batch(BOX))
+    for _ in range(2):
+        algo.train_on_batch(batch)
+    weights = [w.detach().clone() for w in algo.actor.parameters()]
+    algo.wants_metrics = True  # losses of a policy at rest are for the log
+    algo.train_on_batch(batch)
+    assert all(torch.equal(w, old) for w, old in zip(algo.actor.parameters(), weights, strict=True))
+
+
 def test_noise_on_targets_is_clipped_and_stays_legal(monkeypatch):
     algo = small_algo("td3_bc", "gru", BOX, target_noise=0.2, target_noise_clip=0.5)
     batch = algo.process_batch_for_training(random_batch(BOX))
