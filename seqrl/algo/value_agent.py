@@ -46,7 +46,8 @@ class Pass:
     Attributes:
         batch: Processed.
         state: ``(B, L, D)`` of the memory.
-        parameters: ``(B, L, G, P)`` of the policies; ``(B, T, G, P)`` unless :attr:`ValueAgent.looks_ahead`.
+        parameters: ``(B, L, G, P)`` of the policies; ``(B, T, G, P)`` unless :attr:`ValueAgent.looks_ahead`; nothing of
+            use while the policy rests.
         share: What the critics make of the states alone that have an action, ``(B, T, ...)``.
         raw: ``(B, T, G, C, O)`` outputs of the critics for the data's actions.
         extras: Name -> what :meth:`ValueAgent.extra_heads` made of the states.
@@ -219,7 +220,8 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         """Return what one pass over a processed batch gives."""
         state, _ = self.trunk(batch.inputs, before=batch.before)
         num = batch.num_transitions + self.looks_ahead
-        parameters = self.policy_parameters(state[:, :num], batch.inputs.first(num))
+        is_asked = self.wants_metrics or not self.rests
+        parameters = self.policy_parameters(state[:, :num], batch.inputs.first(num)) if is_asked else state
         if not self.learns_values:
             return Pass(batch, state, parameters, state, state)
         share = self.critic.share(state[:, :-1])

@@ -183,7 +183,7 @@ class StateActionCritics(Critics):
         if action.requires_grad:
             clipped = action + (clipped - action).detach()  # gradients pass at the limit too
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
-        of_discount = (self.first_discount.weight * self.horizon)[:, None, None, None]
+        of_discount = (self.first_discount.weight * self.horizon).unflatten(1, (1, 1, 1, -1))
         of_state = share.movedim(2, 0)[:, None, :, :, None]
         features: Tensor = of_state + of_discount + of_action  # the large one last: one pass over all samples
         return features
