@@ -44,7 +44,10 @@ class TD3BC(ValueAgent[TD3BCSection]):
     def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
         """Take one gradient step, of the critics alone unless it is a ``policy_delay``-th, or compute the losses."""
         self.rests = not validate and (self.updater.num_steps + 1) % self.algo_config.policy_delay != 0
-        return super().train_on_batch(batch, epoch, validate)
+        try:
+            return super().train_on_batch(batch, epoch, validate)
+        finally:
+            self.rests = False
 
     def next_values(self, p: Pass) -> Float[Tensor, "B T G"]:
         """Return the smallest target critic's value of the following policy's actions, with noise."""

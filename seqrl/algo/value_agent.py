@@ -239,13 +239,13 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         metrics: dict[str, Tensor] = {}
         if self.wants_metrics:
             metrics["data/padded_share"] = 1.0 - batch.mask.float().mean()
-        total = p.state.new_zeros(())
+        parts: list[Tensor] = []
         if self.learns_values:
             with torch.no_grad():
                 targets = self.targets(batch, self.next_values(p))
             if self.algo_config.use_popart:
                 stats["popart"] = self.popart.stats(targets, self._rewards(batch), batch.mask)
-            total = self._add(self.critic_terms(p, targets), total, batch, self.mask_edits.critic, metrics)
+            parts += self._weighed(self.critic_terms(p, targets), batch, self.mask_edits.critic, metrics)
             if self.wants_metrics:
                 q = self.values_of(p.raw.detach())
                 metrics |= value_metrics(batch.mask, self.discounts_by_name, targets, q)
@@ -253,21 +253,22 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
         if not self.rests or self.wants_metrics:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not self.rests):
                 terms = self.actor_terms(p)
-            total = self._add(terms, total, batch, self.mask_edits.actor, metrics)
+            parts += self._weighed(terms, batch, self.mask_edits.actor, metrics)
         if self.wants_metrics:
             metrics |= policy_metrics(self.policy_over_data(p), batch.mask)
-        return Losses(total, metrics, stats)
+        return Losses(sum(parts[1:], parts[0]), metrics, stats)
 
-    def _add(self, terms: Terms, total: Tensor, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> Tensor:
-        """Return the total with the losses, weighed, over the transitions that count, and log each."""
+    def _weighed(self, terms: Terms, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> list[Tensor]:
+        """Return the losses, weighed, over the transitions that count, and log each."""
         each = [_times(w, loss.detach()) for w, loss in terms.losses.values() if loss.dim() > 0]
         mask = edit(batch, torch.stack(each).sum(0), batch.mask) if each else batch.mask
+        parts = []
         for name, (weight, loss) in terms.losses.items():
             value = masked_mean(loss, mask) if loss.dim() > 0 else loss
             metrics[f"loss/{name}"] = value.detach()
-            total = total + _times(weight, value)
+            parts.append(_times(weight, value))
         metrics |= terms.metrics
-        return total
+        return parts
 
     def targets(self, batch: SeqBatch, values: Float[Tensor, "B T G"]) -> Float[Tensor, "B T G"]:
         """Return bootstrapped targets, in multiplied reward units.

@@ -143,6 +143,15 @@ def test_a_policy_that_rests_takes_no_gradient_and_decays_no_weights():
     assert all(torch.equal(w, old) for w, old in zip(algo.actor.parameters(), weights, strict=True))
 
 
+def test_values_can_be_asked_after_a_step_in_which_the_policy_rests():
+    algo = small_algo("td3_bc", "gru", BOX, policy_delay=2)
+    batch = algo.process_batch_for_training(random_batch(BOX))
+    algo.wants_metrics = False
+    algo.train_on_batch(batch)
+    assert algo.get_values(batch)["v"].shape == (4, 6, 1)
+    assert algo.compute_losses(batch).total.requires_grad
+
+
 def test_noise_on_targets_is_clipped_and_stays_legal(monkeypatch):
     algo = small_algo("td3_bc", "gru", BOX, target_noise=0.2, target_noise_clip=0.5)
     batch = algo.process_batch_for_training(random_batch(BOX))
