@@ -1,9 +1,9 @@
 """Loss traces of small runs, to show that a change of the code changes no number.
 
 Every run file is kept whole under ``tests/golden/traces``, with what it gave when it was recorded: each line of
-``metrics.jsonl`` but the times, a checksum of everything that was collected, and one of the final weights. Another
-processor or torch rounds differently, so equality to the last bit is asked on the machine that recorded only; on any
-other, ``--against COMMIT`` runs both versions side by side.
+``metrics.jsonl`` but the times and the machine's load, a checksum of everything that was collected, and one of the
+final weights. Another processor or torch rounds differently, so equality to the last bit is asked on the machine that
+recorded only; on any other, ``--against COMMIT`` runs both versions side by side.
 
     python benchmarks/traces.py                      # compare with what was recorded
     python benchmarks/traces.py --against v0.1.0     # compare with another commit, both run here

@@ -42,7 +42,10 @@ class TD3BC(ValueAgent[TD3BCSection]):
             self.needs = self.needs | {"next_action"}
 
     def train_on_batch(self, batch: SeqBatch, epoch: int = 0, validate: bool = False) -> dict[str, Tensor]:
-        """Take one gradient step, of the critics alone unless it is a ``policy_delay``-th, or compute the losses."""
+        """Take one gradient step, of the critics alone unless it is a ``policy_delay``-th, or compute the losses.
+
+        The delay is kept here alone: the updater's own ``step`` moves the policy each time.
+        """
         self.rests = not validate and (self.updater.num_steps + 1) % self.algo_config.policy_delay != 0
         try:
             return super().train_on_batch(batch, epoch, validate)

@@ -101,10 +101,9 @@ class Updater:
         self._algo = algo
         self._section = section
         self._decay_steps = section.decay_steps or steps_after_warmup(algo.config.train, section)
-        self._accelerator = accelerator or make_accelerator(algo.device)
+        self._accelerator = accelerator or make_accelerator(algo.device, some_rest=algo.config.algo.some_rest)
         self._raw_optimizer = optimizer or build_optimizer(algo.nets, section)
         self._rates = [group["lr"] for group in self._raw_optimizer.param_groups]
-        self._parameters = [p for group in self._raw_optimizer.param_groups for p in group["params"]]
         self._trained = {
             name: parameters
             for name, net in algo.nets.items()
@@ -206,8 +205,9 @@ class Updater:
         self._follow(bad)
 
     def _drop_gradients(self) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
+        for group in self._raw_optimizer.param_groups:  # quicker than zero_grad
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def _follow(self, bad: Tensor) -> None:
         """Let the algorithm move what follows the weights, unless the step was suppressed."""

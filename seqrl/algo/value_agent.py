@@ -46,8 +46,8 @@ class Pass:
     Attributes:
         batch: Processed.
         state: ``(B, L, D)`` of the memory.
-        parameters: ``(B, L, G, P)`` of the policies; ``(B, T, G, P)`` unless :attr:`ValueAgent.looks_ahead`; nothing of
-            use while the policy rests.
+        parameters: ``(B, L, G, P)`` of the policies; ``(B, T, G, P)`` unless :attr:`ValueAgent.looks_ahead`; the
+            memory's state instead in a step of rest that logs nothing.
         share: What the critics make of the states alone that have an action, ``(B, T, ...)``.
         raw: ``(B, T, G, C, O)`` outputs of the critics for the data's actions.
         extras: Name -> what :meth:`ValueAgent.extra_heads` made of the states.

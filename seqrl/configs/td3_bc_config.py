@@ -33,6 +33,11 @@ class TD3BCSection(ValueSection):
     critic: TwinCriticSection = TwinCriticSection()
     optimizer: OfflineOptimizerSection = OfflineOptimizerSection()
 
+    @property
+    def some_rest(self) -> bool:
+        """Whether some networks take no gradient in some gradient steps."""
+        return self.policy_delay > 1
+
     @model_validator(mode="after")
     def _is_deterministic(self) -> TD3BCSection:
         if self.distribution.choice()[0] not in ("auto", "deterministic"):

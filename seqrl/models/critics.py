@@ -185,7 +185,9 @@ class StateActionCritics(Critics):
         of_action = self.first_action.shared(clipped.flatten(0, -2)).unflatten(1, lead)
         of_discount = (self.first_discount.weight * self.horizon).unflatten(1, (1, 1, 1, -1))
         of_state = share.movedim(2, 0)[:, None, :, :, None]
-        features: Tensor = of_state + of_discount + of_action  # the large one last: one pass over all samples
+        is_small = action.shape[0] == 1 and action.shape[3] == 1  # an action that all discounts share
+        small, large = (of_action, of_discount) if is_small else (of_discount, of_action)
+        features: Tensor = of_state + small + large  # one pass over what is large
         return features
 
     def _rest(self, first: Float[Tensor, "C K B L G E"]) -> Float[Tensor, "C K B L G O"]:

@@ -143,8 +143,7 @@ def open_processes(config: BaseConfig) -> Processes:
     device = resolve_device(config.train.device)
     if device.type == "cpu":
         keep_freed_memory()
-    some_rest = getattr(config.algo, "policy_delay", 1) > 1
-    return Processes(device, precision=config.train.precision, some_rest=some_rest)
+    return Processes(device, precision=config.train.precision, some_rest=config.algo.some_rest)
 
 
 def build_world(config: BaseConfig, parts: Parts, given: GivenMakers, warn: Warn) -> World:

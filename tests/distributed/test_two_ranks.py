@@ -148,12 +148,12 @@ def test_every_preset_takes_three_steps_on_two_ranks(tmp_path):
 RESTING_WORKER = """
 import sys, torch
 torch.set_num_threads(1)
-from seqrl.algo.processes import Processes
 from seqrl.algo.updater import Updater
+from seqrl.training.setup import open_processes
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
-processes = Processes(torch.device("cpu"), some_rest=True)
 box = ACTION_SPACES["box"]
 algo = small_algo("td3_bc", "gru", box, policy_delay=3)
+processes = open_processes(algo.config)
 algo.updater = Updater(algo, processes.accelerator)
 algo.set_train()
 policies = []

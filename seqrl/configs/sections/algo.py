@@ -23,6 +23,11 @@ class AlgoSection(Section):
     )
     optimizer: OptimizerSection = OptimizerSection()
 
+    @property
+    def some_rest(self) -> bool:
+        """Whether some networks take no gradient in some gradient steps."""
+        return False
+
 
 class PolicySection(AlgoSection):
     """What every algorithm whose policy is a distribution of actions has."""

@@ -73,7 +73,10 @@ class Fork(gym.Env[np.ndarray, np.ndarray]):
         truncated = not (crashed or reached) and self._time >= self.time_limit
         earned = reached and self._pays in ("both", "right" if self._is_right else "left")
         is_over = crashed or reached or truncated
-        info = {"success": earned, "log/right": float(reached and self._is_right)} if is_over else {}
+        info: dict[str, Any] = {}
+        if is_over:
+            right = float(reached and self._is_right)
+            info = {"success": earned, "log/passed": float(reached), "log/right": right}
         return self._place.astype(np.float32), float(earned), crashed or reached, truncated, info
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]

@@ -1,10 +1,12 @@
 """TD3+BC and ReBRAC: their formulas against references in float64, and what moves what."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
 
+from seqrl.algo.updater import Updater
 from seqrl.core.errors import ConfigError
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
@@ -130,6 +132,17 @@ def test_policy_and_targets_move_at_every_second_step_only():
     assert moved == [resting, resting | {"actor", "target_critic", "target_actor"}] * 2
     assert waits == [True, False, False, False]  # its losses are computed where they are asked for
     assert algo.train_on_batch(batch, validate=True).keys() == info.keys() - {k for k in info if k.startswith("optim/")}
+
+
+def test_all_batches_of_a_step_let_the_policy_rest_or_none():
+    algo = small_algo("td3_bc", "gru", BOX, policy_delay=2)
+    algo.updater = Updater(algo, accumulate_batches=2)
+    batch = algo.process_batch_for_training(random_batch(BOX))
+    policies = []
+    for _ in range(4):
+        algo.train_on_batch(batch)
+        policies.append(torch.cat([w.detach().flatten() for w in algo.actor.parameters()]))
+    assert [not torch.equal(a, b) for a, b in pairwise(policies)] == [False, False, True]
 
 
 def test_a_policy_that_rests_takes_no_gradient_and_decays_no_weights():

@@ -20,7 +20,7 @@ def played(env, policy, seed=0):
 def test_straight_on_is_the_wall():
     places, reward, info, truncated = played(Fork(), lambda obs: np.array([1.0, 0.0]))
     assert places[:, 0].tolist() == pytest.approx([0.0, 0.2, 0.4])
-    assert (reward, info, truncated) == (0.0, {"success": False, "log/right": 0.0}, False)
+    assert (reward, info, truncated) == (0.0, {"success": False, "log/passed": 0.0, "log/right": 0.0}, False)
 
 
 def test_a_step_through_a_corner_of_the_wall_hits_it():
