@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import traces  # noqa: E402
 
-SAME_NUMBERS_SINCE = "c61fa0b"
+SAME_NUMBERS_SINCE = "be5fcf5"
 SAMPLE = ("actor_critic-gru",)
 DIAGONAL = [n for i, n in enumerate(traces.names()) if (i + i // len(traces.MEMORIES)) % len(traces.MEMORIES) == 0]
 NAMES = [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in sorted({*SAMPLE, *DIAGONAL})]
