@@ -286,7 +286,7 @@ def evaluate(
     """
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
-    from seqrl.rollout.from_checkpoint import env_for_policy, env_maker_from_checkpoint, played
+    from seqrl.rollout.from_checkpoint import env_for_policy, maker_by_rules, played
 
     if episodes < 1 or num_envs < 1 or seed < 0:
         raise ConfigError(
@@ -296,7 +296,8 @@ def evaluate(
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
     env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
-    maker: Any = env_maker_from_checkpoint(checkpoint, env_id=env_id, plugins=tuple(_listed(plugins)))
+    rules = algo.config.experiment.evaluation
+    maker: Any = maker_by_rules(checkpoint, rules, env_id=env_id, plugins=tuple(_listed(plugins)))
     with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
 

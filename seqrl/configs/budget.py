@@ -1,6 +1,7 @@
 """Run files from a budget: whatever depends on how long a run may be is worked out, and told with its reason.
 
-Keys that are given win. What comes out is an ordinary run file, so a resumed run does not work anything out again.
+Keys that are given win. What comes out is an ordinary run file. A run that goes on keeps it, and works nothing out
+again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.configs.dotted import has_value, value_at
+from seqrl.configs.overrides import layered
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 
@@ -127,6 +129,23 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
         if _set(out, path, proposal.value):
             done.append(proposal)
     return out, done
+
+
+def continued(saved: Mapping[str, Any], values: Mapping[str, Any], budget: int) -> dict[str, Any]:
+    """Return the run file of a run that goes on: as it began, but for what is given; a larger budget means more epochs.
+
+    Args:
+        saved: The run's ``config.json``.
+        values: What is given now; its keys win.
+        budget: Environment or gradient steps.
+    """
+    out = layered(_copied(saved), _copied(values))[0]
+    collect, train = out["collect"], out["train"]
+    collected = collect["steps_per_epoch"]
+    steps, num = (collected, collect["num_envs"]) if collected else (max(1, train["steps_per_epoch"]), 1)
+    if not has_value(values, "train.num_epochs") and budget // (max(1, train["num_epochs"]) * num) != steps:
+        train["num_epochs"] = max(1, budget // (steps * num))
+    return out
 
 
 def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:

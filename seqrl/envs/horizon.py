@@ -17,6 +17,8 @@ from seqrl.envs.make import env_maker
 
 NUM_EPISODES = 3
 MAX_STEPS = 500
+NO_END = "as far as was played: no episode with random actions ended, and there is no time limit"
+"""How the steps are known of an environment whose episodes may never end."""
 
 
 def horizon_and_kind(
@@ -38,8 +40,10 @@ def horizon_and_kind(
             return limit, "its time limit", codec.kind
         is_masked = given_mask(env.observation_space, *env.reset(seed=0)) is not None
         actor = Actor(env, codec if is_masked else None, integer_seed(0, "horizon"))
-        longest = max(_length(env, actor, episode) for episode in range(NUM_EPISODES))
-        return longest, f"the longest of {NUM_EPISODES} with random actions", codec.kind
+        lengths = [_length(env, actor, episode) for episode in range(NUM_EPISODES)]
+        ended = [length for length in lengths if length is not None]
+        known = f"the longest of {NUM_EPISODES} with random actions" if ended else NO_END
+        return MAX_STEPS if None in lengths else max(ended), known, codec.kind
     except EnvError:
         raise
     except Exception as error:  # whatever the code of others raises
@@ -51,15 +55,15 @@ def horizon_and_kind(
         env.close()
 
 
-def _length(env: gym.Env[Any, Any], actor: Actor, seed: int) -> int:
-    """Return the steps of an episode of random legal actions."""
+def _length(env: gym.Env[Any, Any], actor: Actor, seed: int) -> int | None:
+    """Return the steps of an episode of random legal actions; None if it goes on for too long."""
     obs, info = env.reset(seed=seed)
     for step in range(MAX_STEPS):
         actor.look(obs, info)
         obs, _, terminated, truncated, info = env.step(actor.action())
         if terminated or truncated:
             return step + 1
-    return MAX_STEPS
+    return None
 
 
 def _limit(env: gym.Env[Any, Any]) -> int | None:

@@ -12,6 +12,7 @@ import gymnasium as gym
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
+from seqrl.configs.sections.run import EvaluationSection
 from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import load_plugins, names_foreign_module
 from seqrl.core.seeding import integer_seed
@@ -31,7 +32,7 @@ def env_maker_from_checkpoint(
         checkpoint: Where the id and its arguments are taken from.
         env_id: Another id, chosen by the user.
         kwargs: Arguments over (or, with another id, instead of) those in the checkpoint.
-        options: ``render_mode``, ``max_episode_steps``.
+        options: ``render_mode``, ``max_episode_steps``, ``terminate_on_success``.
 
     Raises:
         CheckpointError: If it names no environment, or one of a module that is not imported: a checkpoint must not
@@ -51,6 +52,28 @@ def env_maker_from_checkpoint(
             f"If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
         )
     return env_maker(str(env_id), {**recorded.get("kwargs", {}), **(kwargs or {})}, **options)
+
+
+def maker_by_rules(
+    checkpoint: Checkpoint, evaluation: EvaluationSection, *, env_id: str | None = None, **options: Any
+) -> MakeEnv:
+    """Return what makes a checkpoint's environment by the rules of the run's evaluations, or another one without them.
+
+    Args:
+        checkpoint: Of a run.
+        evaluation: Its ``max_steps`` and ``terminate_on_success`` are the rules.
+        env_id: Another id, chosen by the user.
+        options: ``kwargs``, ``max_episode_steps`` in place of ``max_steps`` unless None, ``plugins``.
+
+    Raises:
+        CheckpointError: As :func:`env_maker_from_checkpoint`.
+    """
+    if env_id is None:
+        if options.get("max_episode_steps") is None:
+            options["max_episode_steps"] = evaluation.max_steps
+        if evaluation.terminate_on_success:
+            options["terminate_on_success"] = True
+    return env_maker_from_checkpoint(checkpoint, env_id=env_id, **options)
 
 
 def env_from_checkpoint(

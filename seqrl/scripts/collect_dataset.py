@@ -99,13 +99,12 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
         )
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.rollout.agreement import check_actions, check_observations
-    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
+    from seqrl.rollout.from_checkpoint import maker_by_rules
 
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)
-    maker: Any = env_maker_from_checkpoint(
-        checkpoint, env_id=args.env, kwargs=args.env_kwargs, plugins=tuple(args.plugin)
-    )
+    options = {"kwargs": args.env_kwargs, "plugins": tuple(args.plugin)}
+    maker: Any = maker_by_rules(checkpoint, algo.config.experiment.evaluation, env_id=args.env, **options)
     probe = maker()
     check_observations(probe.observation_space, algo.obs, maker.args[0])
     check_actions(probe.action_space, algo.codec.space, maker.args[0])

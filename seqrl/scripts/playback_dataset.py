@@ -25,8 +25,9 @@ from seqrl.scripts._script import (
 
 UNKNOWN_START = (
     "note: {num} of these episodes started from a different observation than the stored one. A dataset holds actions, "
-    "not the state in which the environment began: episode k was played from reset(seed={seed} + k). Pass the --seed "
-    "with which it was recorded, or draw stored images with --obs KEY."
+    "not the state in which the environment began: episode k was played from reset(seed={seed} + k). If each was "
+    "recorded from a seed of its own, pass the first as --seed; seqrl seeds an environment once, for all its episodes, "
+    "so its own data cannot be replayed. Stored images can be drawn with --obs KEY."
 )
 
 

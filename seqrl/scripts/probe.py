@@ -111,7 +111,7 @@ def _probe(
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
     from seqrl.rollout import probing
-    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
+    from seqrl.rollout.from_checkpoint import maker_by_rules
 
     load_plugins(args.plugin)
     checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)
@@ -121,7 +121,8 @@ def _probe(
     extra = {**algo.config.env.eval_kwargs, **args.env_kwargs}
 
     def make_maker(kwargs: Any) -> Any:
-        return env_maker_from_checkpoint(checkpoint, kwargs=kwargs, plugins=tuple(args.plugin))
+        rules = algo.config.experiment.evaluation
+        return maker_by_rules(checkpoint, rules, kwargs=kwargs, plugins=tuple(args.plugin))
 
     env_id, known = make_maker(extra).args[:2]
     trained = make_maker({}).args[1]

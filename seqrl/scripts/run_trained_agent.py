@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         "--n-rollouts", "--n_rollouts", "--episodes", type=int, default=100, help="episodes (default %(default)s)"
     )
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
-    p.add_argument("--horizon", type=int, help="cut episodes after this many steps")
+    p.add_argument("--horizon", type=int, help="cut episodes after this many steps (default: as the run's evaluations)")
     p.add_argument("--env", help="environment id (default: that of training)")
     p.add_argument(
         "--env-kwargs",
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(args)
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
-    from seqrl.rollout.from_checkpoint import env_maker_from_checkpoint
+    from seqrl.rollout.from_checkpoint import maker_by_rules
     from seqrl.rollout.video import check_video_suffix
 
     if args.video is not None:
@@ -68,9 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_plugins(args.plugin)
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint, args.device)
-    maker: Any = env_maker_from_checkpoint(
-        checkpoint, env_id=args.env, kwargs=args.env_kwargs, max_episode_steps=args.horizon, plugins=tuple(args.plugin)
-    )
+    options = {"kwargs": args.env_kwargs, "max_episode_steps": args.horizon, "plugins": tuple(args.plugin)}
+    maker: Any = maker_by_rules(checkpoint, algo.config.experiment.evaluation, env_id=args.env, **options)
     metrics = _rollouts(args, algo, maker)
     if args.json:
         print(json.dumps(metrics, indent=2))

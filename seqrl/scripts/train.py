@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import Budget, with_budget
+from seqrl.configs.budget import Budget, continued, with_budget
 from seqrl.configs.building import build_section
 from seqrl.configs.dotted import value_at
 from seqrl.configs.overrides import parse_value
@@ -27,6 +28,8 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import listed_plugins, load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.scripts._script import add_reader_options, reader_options, script, suggest
+
+logger = logging.getLogger(__name__)
 
 DEBUG = (
     "train.num_epochs=2",
@@ -153,8 +156,25 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
     else:
         budget = Budget(None, args.gradient_steps, **_of_data(values), is_a_trial=args.debug)
-    values, derived = with_budget(values, budget)
-    return values, [f"derived: {entry}" for entry in derived]
+    planned, derived = with_budget(values, budget)
+    if (args.resume or args.role == "collect") and (run := _begun(planned)) is not None:
+        from seqrl.training.run_folder import saved_config
+
+        return continued(saved_config(run), values, args.env_steps or args.gradient_steps), []
+    return planned, [f"derived: {entry}" for entry in derived]
+
+
+def _begun(values: dict[str, Any]) -> Path | None:
+    """Return the folder of the run that a run file describes, if it is there."""
+    from seqrl.rollout.environments import tasks
+    from seqrl.training.setup import run_path
+    from seqrl.training.sources import find_data
+
+    config = config_factory(str(values["algo_name"]), values)
+    info = find_data(config).info if config.experiment.name is None else None  # a name may come from the data
+    named = tasks(config.env, info.env_id if info else None, {}, is_evaluation=False)
+    path = run_path(config, named[0].env_id if named else None)
+    return path if (path / "config.json").is_file() else None
 
 
 def _in_short(derived: Sequence[str]) -> list[str]:
@@ -166,7 +186,7 @@ def _in_short(derived: Sequence[str]) -> list[str]:
 
 def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
     """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
-    from seqrl.envs.horizon import horizon_and_kind
+    from seqrl.envs.horizon import NO_END, horizon_and_kind
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
     tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
@@ -175,6 +195,14 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
         raise ConfigError("--env-steps needs an environment: give --env ID")
     found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
     steps, source, kind = max(found)
+    asked = value_at(values, "experiment.evaluation", {})
+    is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
+    if source == NO_END and value_at(asked, "enabled", True) and not is_cut:
+        logger.warning(
+            "no episode with random actions ended within %d steps, and the environment has no time limit: an "
+            "evaluation may never end. Set experiment.evaluation.max_steps",
+            steps,
+        )
     return steps, source, kind if len({kind for *_, kind in found}) == 1 else "hybrid"
 
 
@@ -216,6 +244,8 @@ def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """Return what --config holds, or --algo names; and what was dropped."""
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
+    if args.algo and args.algo not in get_all_registered_configs() and f"{args.algo}.json" in template_names():
+        raise ConfigError(f"{args.algo} is a run file, not an algorithm: --config {args.algo}.json")
     values, dropped = {"algo_name": args.algo} if args.algo else {}, list[str]()
     for file in args.config or ():
         read = read_config_values(file)

@@ -60,8 +60,8 @@ def check_next_obs(config: BaseConfig, algo: Algo, data: Data) -> None:
     without = [info for info in infos if not info.has_next_obs]
     if "next_obs" in algo.needs and without:
         raise DataError(
-            f"{config.algo_name} bootstraps from the last observation, which {without[0].source} does not "
-            "have (next_obs); use bc, or write next_obs"
+            f"{config.algo_name} needs the observation after the last action (next_obs), which {without[0].source} "
+            "does not have; use bc, or write next_obs"
         )
 
 

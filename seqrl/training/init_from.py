@@ -84,10 +84,12 @@ def _told_apart(former: dict[str, Any], algo: Algo) -> str:
     own = algo.config.to_json()
     if former.get("algo_name") != own["algo_name"]:
         return f"; the weights are of {former.get('algo_name')}, and the run is of {own['algo_name']}"
-    found = [
-        f"{path} is {json.dumps(new)} (theirs: {json.dumps(old)})"
+    found = {
+        path: f"{path} is {json.dumps(new)} (theirs: {json.dumps(old)})"
         for section in ("algo", "observation")
         for path, old, new in differences(former.get(section), own[section], section)
-        if not path.startswith("algo.optimizer")
-    ]
-    return f"; {', '.join(found[:6])}" if found else ""
+        if not path.startswith(tuple(f"algo.{key}" for key in LEARNING))
+    }
+    kinds = [path.removesuffix("type") for path in found if path.endswith(".type")]
+    told = [text for path, text in found.items() if path.endswith(".type") or not path.startswith(tuple(kinds))]
+    return f"; {', '.join(told[:6])}" if told else ""

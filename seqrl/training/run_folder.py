@@ -37,6 +37,7 @@ CHANGEABLE_ON_RESUME = (
     "collect.replay.max_",
     "train.init_from",
     "train.allow_nonfinite",
+    "algo.optimizer.rates",
 )
 _LOCK = "lock"
 _RUNNING = "another process is running {path}; stop it first, or choose another name (--name)"

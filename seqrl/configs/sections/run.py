@@ -88,10 +88,14 @@ class EvaluationSection(Section):
         None, description="Stop an evaluation after this many steps of each environment; only finished episodes count."
     )
     max_steps: PositiveInt | None = Field(
-        None, description="Cut an episode after this many steps; needed only where the environment sets no limit."
+        None,
+        description="Cut an episode after this many steps, here and where checkpoints of the run are played in its "
+        "environment; needed only where the environment sets no limit.",
     )
     terminate_on_success: bool = Field(
-        False, description="End an episode at its first success, even where the environment goes on."
+        False,
+        description="End an episode at its first success, even where the environment goes on; as max_steps, wherever "
+        "checkpoints are played.",
     )
 
 

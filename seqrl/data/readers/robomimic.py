@@ -170,8 +170,8 @@ def _info(file: h5py.File, names: list[str], columns: ActionColumns, path: Path)
     without = [n for n in names if not _has(data[n], "next_obs")]
     if 0 < len(without) < len(names):
         logger.warning(
-            "%s: data/%s has no next_obs, so those of the other episodes are not used, and only imitation can use the "
-            "data", path, without[0],
+            "%s: data/%s has no next_obs, so those of the other episodes are not used, and only imitation without "
+            "subgoals can use the data", path, without[0],
         )  # fmt: skip
     are_known = bool(_attribute(data, "spaces_are_known", True))
     has_units = not columns.is_default or (action is not None and observation is None and are_known)

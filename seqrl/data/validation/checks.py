@@ -87,7 +87,9 @@ class LayoutCheck:
             self._absent(key, {name for names in forms.values() for name in names}, found)
         if self._names and not any(key.startswith("next_obs/") for key in self._forms):
             found.warning(
-                "next_obs", "no episode has next_obs: the last observation is repeated, and only imitation can use it"
+                "next_obs",
+                "no episode has next_obs: the last observation is repeated, and only imitation without subgoals can "
+                "use it",
             )
         for key, meaning in (("rewards", "rewards are read as 0"), ("dones", "ends are read as time limits")):
             if self._names and key not in self._forms:

@@ -6,7 +6,7 @@ import pytest
 
 import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.configs import config_factory, get_all_registered_configs
-from seqrl.configs.budget import MAX_WINDOW, Budget, with_budget
+from seqrl.configs.budget import MAX_WINDOW, Budget, continued, with_budget
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.envs.horizon import horizon_and_kind
@@ -388,3 +388,18 @@ def test_a_run_file_that_leaves_most_of_the_budget_is_told_and_planned_as_it_is(
     assert message in caplog.text
     assert config.collect.replay.min_transitions <= 14400 // 50
     assert config.algo.optimizer.warmup_steps <= 8000 // 20
+
+
+@pytest.mark.parametrize("steps", [1_000, 2_047, 60_001])
+@pytest.mark.parametrize("kind", ["env_steps", "gradient_steps"])
+def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps):
+    given = {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": "gru"}}}
+    values, _ = with_budget(given, Budget(**{kind: steps}, horizon=114, horizon_source="measured"))
+    began = config_factory("actor_critic", values).to_json()
+    assert continued(began, given, steps) == began  # whatever the episodes would be measured to be now
+    longer = continued(began, given, 2 * steps)
+    assert longer["train"].pop("num_epochs") >= 2 * began["train"].pop("num_epochs")
+    assert longer == began
+    asked = {**given, "train": {"num_epochs": 50, "window_steps": 3}}
+    given_now = continued(config_factory("actor_critic", values).to_json(), asked, 2 * steps)["train"]
+    assert (given_now["num_epochs"], given_now["window_steps"]) == (50, 3)

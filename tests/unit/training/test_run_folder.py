@@ -186,6 +186,7 @@ def test_resume_may_be_longer_and_logged_otherwise(path):
         train={"num_epochs": 30, "prefetch_batches": 0},
         experiment={"logging": {"every_n_steps": 1}, "save": {"every_n_epochs": 2}},
         plugins=["mine.py"],
+        algo={"optimizer": {"rates": {"trunk": 0.1}}},
     )
     RunFolder(path, longer, resume=True)
     assert json.loads((path / "config.json").read_text())["train"]["num_epochs"] == 30
