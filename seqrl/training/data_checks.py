@@ -13,6 +13,7 @@ from seqrl.configs import BaseConfig
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.rotations import RotationBox
+from seqrl.core.seeding import generator
 from seqrl.data.extras import RETURNS
 from seqrl.data.mixture import Source
 from seqrl.data.statistics import column_stats
@@ -63,6 +64,17 @@ def check_next_obs(config: BaseConfig, algo: Algo, data: Data) -> None:
             f"{config.algo_name} needs the observation after the last action (next_obs), which {without[0].source} "
             "does not have; use bc, or write next_obs"
         )
+
+
+def check_relabelers(data: Data) -> None:
+    """Try each relabeler of whole trajectories on the first one of its data.
+
+    Raises:
+        DataError: If it does not fit.
+    """
+    for source in data.sources:
+        if source.relabeler is not None and source.relabeler.needs == "trajectory" and len(source.store):
+            source.relabeler.relabel_trajectory(source.store.trajectory(0), generator(0, "relabel")).check()
 
 
 def check_rewards(config: BaseConfig, algo: Algo, data: Data, warn: Callable[[str], None]) -> None:

@@ -38,7 +38,14 @@ from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.environments import build_env
 from seqrl.rollout.evaluator import Evaluator
 from seqrl.training.collector import Collector, build_exploration
-from seqrl.training.data_checks import action_range, check_bounds, check_next_obs, check_rewards, warn_of_clipped
+from seqrl.training.data_checks import (
+    action_range,
+    check_bounds,
+    check_next_obs,
+    check_relabelers,
+    check_rewards,
+    warn_of_clipped,
+)
 from seqrl.training.learner import Learner, TrainStep
 from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, check_loggers
 from seqrl.training.parts import Parts, Role
@@ -201,6 +208,7 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
     if parts.role != "collect":
         algo.check_hardware(is_half=config.train.precision != "no")
     check_next_obs(config, algo, parts.data)
+    check_relabelers(parts.data)
     check_rewards(config, algo, parts.data, warn)
     warn_of_clipped(parts.world, parts.data, warn)
     if is_collecting(config, parts.role) or parts.commands_actors:

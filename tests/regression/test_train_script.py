@@ -411,6 +411,17 @@ def test_rules_of_evaluation_hold_after_training_and_endless_episodes_are_warned
     assert seqrl.evaluate("runs/r", 2, plugins=["unseeded.py"])["eval/length_mean"] == 7
 
 
+def test_a_relabeler_that_does_not_fit_is_told_before_anything_is_written(folder, capsys):
+    arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 3, "--output", "recall.hdf5"]
+    assert run(collect_dataset.main, arguments, capsys)[0] == 0
+    relabel = {"type": "hindsight", "achieved_key": "obs", "goal_key": "goal", "threshold": 0.1}
+    data = ["--set", "train.data=" + json.dumps([{"path": "recall.hdf5", "relabel": relabel}])]
+    code, _, err = run(train.main, ["--algo", "iql", "--gradient-steps", 3, *data], capsys)
+    assert code == 2
+    assert "hindsight: goal_key" in err
+    assert not (folder / "runs").exists()
+
+
 def test_a_run_file_given_as_an_algorithm_is_named(folder, capsys):
     code, _, err = run(train.main, ["--algo", "rebrac", "--env", "seqrl/PointRecall-v0"], capsys)
     assert code == 2
