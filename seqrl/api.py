@@ -188,7 +188,7 @@ def train(
     env_id = env if env is None or isinstance(env, str | Mapping) else id_of_maker(env)
     given: dict[str, Any] = {"env": env_id, "memory": memory, "seed": seed, "name": name}
     given["dataset"] = _as_json(dataset) if isinstance(dataset, Mapping) else dataset
-    given |= {"env-steps": env_steps, "gradient-steps": gradient_steps}
+    given |= {"env-steps": env_steps, "gradient-steps": gradient_steps, "resume": resume or None}
     values = None
     if isinstance(config, BaseConfig | Mapping):
         values = json.loads(_as_json(config.to_json() if isinstance(config, BaseConfig) else config))
@@ -220,7 +220,8 @@ def _sections(overrides: Mapping[str, Any], env: Any) -> dict[str, Any]:
 
 def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
     """Return what one would type behind ``seqrl train``."""
-    words = [f"--{option}={value}" for option, value in given.items() if not isinstance(value, Mapping | None)]
+    told = {option: value for option, value in given.items() if not isinstance(value, Mapping | None)}
+    words = [f"--{option}" if value is True else f"--{option}={value}" for option, value in told.items()]
     words += [f"--plugin={plugin}" for plugin in _listed(plugins)]
     return words + [f"--set={key}={_as_json(value)}" for key, value in _flat(overrides)]
 

@@ -6,14 +6,15 @@ again.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.configs.dotted import has_value, value_at
-from seqrl.configs.overrides import layered
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 
@@ -131,21 +132,53 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
     return out, done
 
 
-def continued(saved: Mapping[str, Any], values: Mapping[str, Any], budget: int) -> dict[str, Any]:
-    """Return the run file of a run that goes on: as it began, but for what is given; a larger budget means more epochs.
+def without_epochs(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run file that leaves the number of epochs to the budget."""
+    out: dict[str, Any] = _copied(values)
+    if isinstance(train := out.get("train"), dict):
+        train.pop("num_epochs", None)
+    return out
+
+
+def continued(
+    values: Mapping[str, Any], budget: Budget, saved: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Derived]]:
+    """Return the run file of a run that goes on, and what of it a budget would set otherwise now.
+
+    What was derived when the run began stays, however long episodes turn out to be now. A larger budget means more
+    epochs, unless their number is given.
 
     Args:
+        values: What is given now; its keys stay as they are.
+        budget: Of the run, from its beginning.
         saved: The run's ``config.json``.
-        values: What is given now; its keys win.
-        budget: Environment or gradient steps.
+
+    Raises:
+        ConfigError: As :func:`with_budget`.
     """
-    out = layered(_copied(saved), _copied(values))[0]
-    collect, train = out["collect"], out["train"]
-    collected = collect["steps_per_epoch"]
-    steps, num = (collected, collect["num_envs"]) if collected else (max(1, train["steps_per_epoch"]), 1)
-    if not has_value(values, "train.num_epochs") and budget // (max(1, train["num_epochs"]) * num) != steps:
-        train["num_epochs"] = max(1, budget // (steps * num))
-    return out
+    out, free = _copied(values), without_epochs(values)
+    planned, *others = (
+        with_budget(free, replace(budget, horizon=steps, is_a_trial=True))[1]
+        for steps in (budget.horizon, 1, MAX_WINDOW + 1)
+    )
+    with suppress(ConfigError):
+        planned = with_budget(values, replace(budget, is_a_trial=True))[1]
+    now = {entry.key: entry.value for entry in planned}
+    for key in {entry.key for entries in (planned, *others) for entry in entries} - {"train.num_epochs"}:
+        if has_value(saved, key):
+            _set(out, key.split("."), value_at(saved, key))
+    kept = [
+        Derived(key, value_at(out, key), f"as the run began; now it would be {json.dumps(value)}")
+        for key, value in now.items()
+        if key != "train.num_epochs" and value_at(out, key) != value
+    ]
+    of_budget = "collect" if budget.env_steps else "train"
+    steps = value_at(out, f"{of_budget}.steps_per_epoch")
+    num = value_at(out, "collect.num_envs") if budget.env_steps else 1
+    total, epochs = budget.env_steps or budget.gradient_steps or 0, value_at(saved, "train.num_epochs")
+    is_same = total // (max(1, epochs) * num) == steps
+    _set(out, ["train", "num_epochs"], epochs if is_same else max(1, total // (max(1, steps) * num)))
+    return out, kept
 
 
 def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:

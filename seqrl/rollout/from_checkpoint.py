@@ -63,13 +63,13 @@ def maker_by_rules(
         checkpoint: Of a run.
         evaluation: Its ``max_steps`` and ``terminate_on_success`` are the rules.
         env_id: Another id, chosen by the user.
-        options: ``kwargs``, ``max_episode_steps`` in place of ``max_steps`` unless None, ``plugins``.
+        options: ``kwargs``, ``plugins``, and ``max_episode_steps``, which also in ``kwargs`` replaces ``max_steps``.
 
     Raises:
         CheckpointError: As :func:`env_maker_from_checkpoint`.
     """
     if env_id is None:
-        if options.get("max_episode_steps") is None:
+        if options.get("max_episode_steps") is None and "max_episode_steps" not in (options.get("kwargs") or {}):
             options["max_episode_steps"] = evaluation.max_steps
         if evaluation.terminate_on_success:
             options["terminate_on_success"] = True

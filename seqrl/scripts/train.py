@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import Budget, continued, with_budget
+from seqrl.configs.budget import Budget, continued, with_budget, without_epochs
 from seqrl.configs.building import build_section
 from seqrl.configs.dotted import value_at
 from seqrl.configs.overrides import parse_value
@@ -153,40 +154,47 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
 
         values = with_networks(values, goes_on=args.resume or args.role == "collect")
     if args.env_steps:
-        budget = Budget(args.env_steps, None, *_worlds(values), is_a_trial=args.debug)
+        begins = not args.resume and args.role != "collect"
+        budget = Budget(args.env_steps, None, *_worlds(values, warns=begins), is_a_trial=args.debug)
     else:
         budget = Budget(None, args.gradient_steps, **_of_data(values), is_a_trial=args.debug)
-    planned, derived = with_budget(values, budget)
-    if (args.resume or args.role == "collect") and (run := _begun(planned)) is not None:
-        from seqrl.training.run_folder import saved_config
+    if (args.resume or args.role == "collect") and (saved := _begun(values, budget, args.role)) is not None:
+        values, kept = continued(values, budget, saved)
+        keys = ", ".join(f"{entry.key} {json.dumps(entry.value)} ({entry.reason})" for entry in kept)
+        return values, [f"note: the run keeps {keys}"] if keys else []
+    values, derived = with_budget(values, budget)
+    return values, [f"derived: {entry}" for entry in derived]
 
-        return continued(saved_config(run), values, args.env_steps or args.gradient_steps), []
-    return planned, [f"derived: {entry}" for entry in derived]
 
-
-def _begun(values: dict[str, Any]) -> Path | None:
-    """Return the folder of the run that a run file describes, if it is there."""
+def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] | None:
+    """Return the config of the run that goes on or collects already, if it is there and of the same algorithm."""
     from seqrl.rollout.environments import tasks
+    from seqrl.training.run_folder import is_running, last_checkpoint, saved_config
     from seqrl.training.setup import run_path
     from seqrl.training.sources import find_data
 
-    config = config_factory(str(values["algo_name"]), values)
-    info = find_data(config).info if config.experiment.name is None else None  # a name may come from the data
-    named = tasks(config.env, info.env_id if info else None, {}, is_evaluation=False)
-    path = run_path(config, named[0].env_id if named else None)
-    return path if (path / "config.json").is_file() else None
+    free = without_epochs(values)  # they may be more now than the budget allows
+    config = config_factory(str(values["algo_name"]), with_budget(free, replace(budget, is_a_trial=True))[0])
+    chosen = tasks(config.env, None, {}, is_evaluation=False)
+    if not chosen and config.experiment.name is None and (info := find_data(config).info) is not None:
+        chosen = tasks(config.env, info.env_id, {}, is_evaluation=False)
+    path = run_path(config, chosen[0].env_id if chosen else None)
+    if not (is_running(path) if role == "collect" else last_checkpoint(path) is not None):
+        return None
+    saved = saved_config(path)
+    return saved if saved.get("algo_name") == values["algo_name"] else None
 
 
 def _in_short(derived: Sequence[str]) -> list[str]:
     """Return one line on what was worked out; the run's log.txt has all of it with the reasons."""
-    if not derived:
-        return []
+    if len(derived) < 2:
+        return list(derived)
     return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
-def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
+def _worlds(values: dict[str, Any], *, warns: bool) -> tuple[int, str, str]:
     """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
-    from seqrl.envs.horizon import NO_END, horizon_and_kind
+    from seqrl.envs.horizon import MAX_STEPS, NO_END, horizon_and_kind
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
     tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
@@ -197,11 +205,12 @@ def _worlds(values: dict[str, Any]) -> tuple[int, str, str]:
     steps, source, kind = max(found)
     asked = value_at(values, "experiment.evaluation", {})
     is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
-    if source == NO_END and value_at(asked, "enabled", True) and not is_cut:
+    is_endless = any(source == NO_END for _, source, _ in found)
+    if warns and is_endless and value_at(asked, "enabled", True) and not is_cut:
         logger.warning(
             "no episode with random actions ended within %d steps, and the environment has no time limit: an "
             "evaluation may never end. Set experiment.evaluation.max_steps",
-            steps,
+            MAX_STEPS,
         )
     return steps, source, kind if len({kind for *_, kind in found}) == 1 else "hybrid"
 

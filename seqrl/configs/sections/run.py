@@ -89,13 +89,12 @@ class EvaluationSection(Section):
     )
     max_steps: PositiveInt | None = Field(
         None,
-        description="Cut an episode after this many steps, here and where checkpoints of the run are played in its "
-        "environment; needed only where the environment sets no limit.",
+        description="Cut an episode after this many steps, also in run-trained-agent, probe, collect-dataset and "
+        "seqrl.evaluate; needed only where the environment sets no limit.",
     )
     terminate_on_success: bool = Field(
         False,
-        description="End an episode at its first success, even where the environment goes on; as max_steps, wherever "
-        "checkpoints are played.",
+        description="End an episode at its first success, even where the environment goes on; in the same places.",
     )
 
 

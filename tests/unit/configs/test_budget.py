@@ -1,5 +1,6 @@
 """A budget sets whatever depends on it, explicit keys win, and what comes out is an ordinary run file."""
 
+import dataclasses
 import json
 
 import pytest
@@ -390,16 +391,33 @@ def test_a_run_file_that_leaves_most_of_the_budget_is_told_and_planned_as_it_is(
     assert config.algo.optimizer.warmup_steps <= 8000 // 20
 
 
+LATER = {"collect": {"steps_per_epoch": 20, "exploration": {"type": "none"}}}
+LONG = {"train": {"window_steps": 9}, "experiment": {"evaluation": {"episodes": 7}}, "env": {"kwargs": {"size": 3}}}
+
+
 @pytest.mark.parametrize("steps", [1_000, 2_047, 60_001])
 @pytest.mark.parametrize("kind", ["env_steps", "gradient_steps"])
-def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps):
-    given = {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": "gru"}}}
-    values, _ = with_budget(given, Budget(**{kind: steps}, horizon=114, horizon_source="measured"))
+@pytest.mark.parametrize("memory", ["gru", "feedforward"])
+@pytest.mark.parametrize("given", [{}, LATER, LONG], ids=["nothing", "later", "long"])
+@pytest.mark.parametrize("horizon", [20, 114, 500])
+def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given, horizon):
+    given = {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": memory}}, **given}
+    plan = Budget(**{kind: steps}, horizon=horizon, horizon_source="measured", action_kind="continuous")
+    values, _ = with_budget(given, plan)
     began = config_factory("actor_critic", values).to_json()
-    assert continued(began, given, steps) == began  # whatever the episodes would be measured to be now
-    longer = continued(began, given, 2 * steps)
-    assert longer["train"].pop("num_epochs") >= 2 * began["train"].pop("num_epochs")
-    assert longer == began
-    asked = {**given, "train": {"num_epochs": 50, "window_steps": 3}}
-    given_now = continued(config_factory("actor_critic", values).to_json(), asked, 2 * steps)["train"]
-    assert (given_now["num_epochs"], given_now["window_steps"]) == (50, 3)
+
+    def resumed(given, **changes):
+        values, kept = continued(given, dataclasses.replace(plan, **changes), began)
+        return config_factory("actor_critic", values).to_json(), kept
+
+    for measured in (17, 128, 129, 400):
+        assert resumed(given, horizon=measured)[0] == began
+    longer, kept = resumed(given, **{kind: 2 * steps})
+    assert longer["train"].pop("num_epochs") >= 2 * began["train"]["num_epochs"]
+    changed = {entry.key for entry in kept}
+    asked = {**given, "train": {**given.get("train", {}), "num_epochs": began["train"]["num_epochs"] + 5}}
+    assert resumed({**given, "train": {"window_steps": 3}})[0]["train"]["window_steps"] == 3  # which is refused
+    more = resumed(asked)[0]
+    assert more["train"].pop("num_epochs") == began["train"].pop("num_epochs") + 5
+    assert more == longer == began
+    assert changed or kind == "gradient_steps" or given is LATER
