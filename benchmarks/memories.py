@@ -283,7 +283,8 @@ def draw() -> None:
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0][0].set_ylabel("score, mean over seeds", fontsize=8)
-    panels[0][-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7, frameon=False)
+    handles = max((panel.get_legend_handles_labels() for panel in panels[0]), key=lambda pair: len(pair[1]))
+    figure.legend(*handles, loc="outside right center", fontsize=7, frameon=False)
     figure.savefig(PICTURE, dpi=120)
 
 
