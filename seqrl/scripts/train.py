@@ -179,7 +179,8 @@ def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] 
     if not chosen and config.experiment.name is None and (info := find_data(config).info) is not None:
         chosen = tasks(config.env, info.env_id, {}, is_evaluation=False)
     path = run_path(config, chosen[0].env_id if chosen else None)
-    if not (is_running(path) if role == "collect" else last_checkpoint(path) is not None):
+    has_begun = is_running(path) if role == "collect" else last_checkpoint(path) is not None
+    if not has_begun or not (path / "config.json").is_file():
         return None
     saved = saved_config(path)
     return saved if saved.get("algo_name") == values["algo_name"] else None

@@ -361,7 +361,8 @@ class Unseeded(gym.Env):
 
     def step(self, action):
         self.left -= 1
-        return np.zeros(2, np.float32), 1.0, self.left <= 0 and not self.endless, False, {}
+        info = {"success": self.endless and self.left < 0}
+        return np.zeros(2, np.float32), 1.0, self.left <= 0 and not self.endless, False, info
 
 
 gym.register("tests/Unseeded-v0", Unseeded)
@@ -404,11 +405,17 @@ def test_rules_of_evaluation_hold_after_training_and_endless_episodes_are_warned
     assert code == 0, err
     assert "may never end" not in err
     rollouts = ["--agent", "runs/r", "--plugin", "unseeded.py", "--n_rollouts", 2, "--json"]
-    for more, length in (([], 7), (["--horizon", 9], 9)):
+    limit = ["--env-kwargs", '{"max_episode_steps": 8}']
+    for more, length in (([], 7), (["--horizon", 9], 9), (limit, 8), ([*limit, "--horizon", 9], 9)):
         code, printed, err = run(run_trained_agent.main, [*rollouts, *more], capsys)
         assert code == 0, err
         assert json.loads(printed)["eval/length_mean"] == length
     assert seqrl.evaluate("runs/r", 2, plugins=["unseeded.py"])["eval/length_mean"] == 7
+    ends = ["--set", "experiment.evaluation.terminate_on_success=true", "--set", "experiment.evaluation.max_steps=200"]
+    code, _, err = run(train.main, [*common, *short, *ends, "--resume", "--set", "train.num_epochs=51"], capsys)
+    assert code == 0, err
+    code, printed, _ = run(run_trained_agent.main, rollouts, capsys)
+    assert json.loads(printed)["eval/length_mean"] < 80
 
 
 def test_a_relabeler_that_does_not_fit_is_told_before_anything_is_written(folder, capsys):
