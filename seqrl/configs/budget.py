@@ -1,7 +1,7 @@
 """Run files from a budget: whatever depends on how long a run may be is worked out, and told with its reason.
 
-Keys that are given win. What comes out is an ordinary run file. A run that goes on keeps it, and works nothing out
-again.
+Keys that are given win. What comes out is an ordinary run file. A run that goes on keeps what was worked out when it
+began.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 
-import seqrl
 from seqrl.scripts import collect_dataset, doctor, generate_config_templates, get_dataset_info, run_trained_agent, train
 
 ROOT = Path(__file__).parents[2]
@@ -337,85 +336,6 @@ def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
     code, _, err = run(train.main, ["--algo", "td3_bc", *online, "--name", "b"], capsys)
     assert code == 2
     assert "the weights are of iql, and the run is of td3_bc" in err
-
-
-UNSEEDED = """
-import os
-import gymnasium as gym
-import numpy as np
-
-
-class Unseeded(gym.Env):
-    '''Episodes whose lengths no seed decides, as on a robot; with ``endless``, they never end.'''
-
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, endless=False):
-        self.endless = endless
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = 17 + os.urandom(1)[0] % 60
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.left -= 1
-        info = {"success": self.endless and self.left < 0}
-        return np.zeros(2, np.float32), 1.0, self.left <= 0 and not self.endless, False, info
-
-
-gym.register("tests/Unseeded-v0", Unseeded)
-"""
-
-
-def test_a_run_by_a_budget_goes_on_with_what_it_began_with(folder, capsys):
-    (folder / "unseeded.py").write_text(UNSEEDED)
-    quick = [x for key in ("evaluation", "report") for x in ("--set", f"experiment.{key}.enabled=false")]
-    plugin = ["--plugin", "unseeded.py", "--env", "tests/Unseeded-v0"]
-    common = ["--algo", "actor_critic", "--memory", "gru", *plugin, *quick, "--set", "train.replay_ratio=0.04"]
-    code, _, err = run(train.main, [*common, "--env-steps", 100, "--set", "train.num_epochs=2"], capsys)
-    assert code == 0, err
-    (config,) = folder.glob("runs/*/config.json")
-    began = json.loads(config.read_text())
-    for _ in range(2):  # episodes are measured anew, and differ
-        code, _, err = run(train.main, [*common, "--env-steps", 100, "--resume"], capsys)
-        assert code == 0, err
-    for more in (["--env-steps", 200], ["--env-steps", 100, "--set", "train.num_epochs=5"]):
-        code, _, err = run(train.main, [*common, *more, "--resume"], capsys)
-        assert code == 0, err
-    now = json.loads(config.read_text())
-    assert (began["train"].pop("num_epochs"), now["train"].pop("num_epochs")) == (2, 5)
-    assert now == began
-    code, _, err = run(train.main, [*common, "--env-steps", 100, "--resume", "--set", "train.window_steps=5"], capsys)
-    assert code == 2
-    assert "train.window_steps  was" in err
-
-
-def test_rules_of_evaluation_hold_after_training_and_endless_episodes_are_warned_of(folder, capsys):
-    (folder / "unseeded.py").write_text(UNSEEDED)
-    common = ["--algo", "actor_critic", "--memory", "gru", "--plugin", "unseeded.py", "--env", "tests/Unseeded-v0"]
-    common += ["--set", 'env.kwargs={"endless": true}', "--env-steps", 100, "--set", "train.batch_size=2"]
-    code, printed, _ = run(train.main, [*common, "--print-config"], capsys)
-    assert json.loads(printed)["train"]["window_steps"] == 32
-    code, _, err = run(train.main, [*common, "--print-config"], capsys)
-    assert "an evaluation may never end. Set experiment.evaluation.max_steps" in err
-    short = ["--set", "experiment.evaluation.max_steps=7", "--set", "experiment.report.enabled=false", "--name", "r"]
-    code, _, err = run(train.main, [*common, *short, "--set", "experiment.evaluation.episodes=2"], capsys)
-    assert code == 0, err
-    assert "may never end" not in err
-    rollouts = ["--agent", "runs/r", "--plugin", "unseeded.py", "--n_rollouts", 2, "--json"]
-    limit = ["--env-kwargs", '{"max_episode_steps": 8}']
-    for more, length in (([], 7), (["--horizon", 9], 9), (limit, 8), ([*limit, "--horizon", 9], 9)):
-        code, printed, err = run(run_trained_agent.main, [*rollouts, *more], capsys)
-        assert code == 0, err
-        assert json.loads(printed)["eval/length_mean"] == length
-    assert seqrl.evaluate("runs/r", 2, plugins=["unseeded.py"])["eval/length_mean"] == 7
-    ends = ["--set", "experiment.evaluation.terminate_on_success=true", "--set", "experiment.evaluation.max_steps=200"]
-    code, _, err = run(train.main, [*common, *short, *ends, "--resume", "--set", "train.num_epochs=51"], capsys)
-    assert code == 0, err
-    code, printed, _ = run(run_trained_agent.main, rollouts, capsys)
-    assert json.loads(printed)["eval/length_mean"] < 80
 
 
 def test_a_relabeler_that_does_not_fit_is_told_before_anything_is_written(folder, capsys):
