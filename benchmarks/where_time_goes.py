@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.engine import OnnxEngine
 from seqrl.core.host_memory import keep_freed_memory
+from seqrl.core.tensors import flushed_denormals
 from seqrl.models.sequence_encoders import recurrent
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -72,6 +73,13 @@ def acting(algo: Any, engine: OnnxEngine, num_rows: int) -> dict[str, float]:
     }
 
 
+def ran(session: Any, feeds: dict[str, Any]) -> None:
+    """Run a session as the engine does."""
+    with flushed_denormals():
+        for _ in range(STEPS):
+            session.run(None, feeds)
+
+
 def new_weights(algo: Any, engine: OnnxEngine) -> dict[str, float]:
     """Return milliseconds of one row's step, and of new weights: a session per version, and weights as inputs."""
     import onnx
@@ -93,8 +101,8 @@ def new_weights(algo: Any, engine: OnnxEngine) -> dict[str, float]:
     feeds = {name: example[name].numpy() for name in engine._read}
     found = in_turns(
         {
-            "step, a session per version": lambda: [session.run(None, feeds) for _ in range(STEPS)],
-            "step, weights as inputs": lambda: [open_one.run(None, {**feeds, **own}) for _ in range(STEPS)],
+            "step, a session per version": lambda: ran(session, feeds),
+            "step, weights as inputs": lambda: ran(open_one, {**feeds, **own}),
             "new weights, a session per version": engine.refresh,
         },
         ROUNDS,

@@ -26,7 +26,7 @@ from seqrl.algo.export import (
 )  # fmt: skip
 from seqrl.algo.export_noise import NORMAL, Draw, GivenNoise
 from seqrl.core.errors import ConfigError
-from seqrl.core.tensors import SeqInputs
+from seqrl.core.tensors import SeqInputs, flushed_denormals
 from seqrl.models.sequence_encoders import State
 
 logger = logging.getLogger(__name__)
@@ -168,9 +168,14 @@ class OnnxEngine:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            self._proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        options.add_session_config_entry("session.set_denormal_as_zero", "1")
+        with flushed_denormals():  # the first session sets that for this thread too, and for good
+            self._session = onnxruntime.InferenceSession(
+                self._proto.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=["MatMulScaleFusion"],  # products with a scale take a slower way for one query
+            )
         self._read = [entry.name for entry in self._session.get_inputs()]
 
     def __call__(self, inputs: SeqInputs, state: State, luck: Tensor) -> tuple[Tensor, State]:
@@ -192,7 +197,8 @@ class OnnxEngine:
         if self._reads_luck:
             feeds[LUCK] = luck.numpy()
         feeds |= {MEMORY + name: state[name].numpy() for name in self._state_names}
-        action, *after = self._session.run(None, {name: feeds[name] for name in self._read})
+        with flushed_denormals():  # ONNX Runtime's softmax is full of them where the window has not filled
+            action, *after = self._session.run(None, {name: feeds[name] for name in self._read})
         found = dict(zip(self._state_names, after, strict=True))
         rows = np.arange(num_rows)
         for name in self._written:

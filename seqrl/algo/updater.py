@@ -19,7 +19,7 @@ from seqrl.configs.sections.policy import OptimizerSection
 from seqrl.configs.sections.run import TrainSection
 from seqrl.core.errors import ConfigError, did_you_mean
 from seqrl.core.schedules import cosine_decay, linear_decay, multistep_decay, warmup
-from seqrl.core.tensors import SeqBatch
+from seqrl.core.tensors import SeqBatch, flushed_denormals
 
 
 @runtime_checkable
@@ -194,11 +194,8 @@ class Updater:
             elif _is_set(bad):
                 self._drop_gradients()
             self.guard.push(bad, self._batches, self.num_steps)
-        torch.set_flush_denormal(True)  # moments of idle weights decay to such numbers, which cores add very slowly
-        try:
+        with flushed_denormals():  # moments of idle weights decay to such numbers
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
-        finally:
-            torch.set_flush_denormal(False)
         self._drop_gradients()
         self._batches, self._bad = [], None
         self.num_steps += 1

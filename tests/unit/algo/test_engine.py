@@ -75,6 +75,14 @@ def test_it_acts_as_the_algorithm_itself(name, memory, kind):
     assert play(algo, moves=True, masks=algo.codec.kind != "continuous") < 2e-5
 
 
+def test_denormal_numbers_are_still_numbers_after_it():
+    algo, small = small_algo("bc", "gru", ACTION_SPACES["discrete"], WINDOW), torch.full((8,), 1e-39)
+    assert can_act(algo, deterministic=True)
+    assert small.mul(2.0).gt(0).all()
+    play(algo, steps=1)
+    assert small.mul(2.0).gt(0).all()
+
+
 @pytest.mark.parametrize("memory", ["gru", pytest.param("transformer", marks=slow)])
 def test_it_stacks_frames_as_the_algorithm_does(memory):
     section = {"type": memory, **SMALL_MEMORY[memory], "num_frames": 3}
