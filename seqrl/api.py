@@ -19,6 +19,7 @@ import numpy as np
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.plugins import Plugins, load_plugins, plugin_names
 from seqrl.envs.makers import id_of_maker
 
 if TYPE_CHECKING:
@@ -117,12 +118,13 @@ class Run:
                 copy: Image = image.copy()
         return copy
 
-    def policy(self, checkpoint: str = "last", *, device: str = "auto") -> RolloutPolicy:
+    def policy(self, checkpoint: str = "last", *, device: str = "auto", plugins: Plugins = ()) -> RolloutPolicy:
         """Return a policy of the run.
 
         Args:
             checkpoint: ``last``, ``best_success``, ``epoch_000010``: a folder in the run or among its checkpoints.
             device: Where it computes.
+            plugins: Files or modules to import first.
         """
         from seqrl.algo import policy_from_checkpoint
 
@@ -134,7 +136,7 @@ class Run:
                 f"{self.path} has no checkpoint {checkpoint!r}{did_you_mean(checkpoint, names)}; it has: "
                 f"{', '.join(names) or 'none'}"
             )
-        return policy_from_checkpoint(path, device=device)[0]
+        return policy_from_checkpoint(path, device=device, plugins=plugins)[0]
 
     def evaluate(self, episodes: int = 100, **options: Any) -> dict[str, float]:
         """Return what the last policy reaches; see :func:`evaluate`."""
@@ -151,7 +153,7 @@ def train(
     gradient_steps: int | None = None,
     seed: int | None = None,
     name: str | None = None,
-    plugins: Iterable[str] = (),
+    plugins: Plugins = (),
     callbacks: Callback | Iterable[Callback] = (),
     resume: bool = False,
     overwrite: bool = False,
@@ -218,17 +220,12 @@ def _sections(overrides: Mapping[str, Any], env: Any) -> dict[str, Any]:
     return {**overrides, **world}
 
 
-def _words(given: Mapping[str, Any], plugins: Iterable[str], overrides: Mapping[str, Any]) -> list[str]:
+def _words(given: Mapping[str, Any], plugins: Plugins, overrides: Mapping[str, Any]) -> list[str]:
     """Return what one would type behind ``seqrl train``."""
     told = {option: value for option, value in given.items() if not isinstance(value, Mapping | None)}
     words = [f"--{option}" if value is True else f"--{option}={value}" for option, value in told.items()]
-    words += [f"--plugin={plugin}" for plugin in _listed(plugins)]
+    words += [f"--plugin={plugin}" for plugin in plugin_names(plugins)]
     return words + [f"--set={key}={_as_json(value)}" for key, value in _flat(overrides)]
-
-
-def _listed(plugins: str | os.PathLike[str] | Iterable[str]) -> list[str]:
-    """Return files or modules; one that is given by itself is a list of one."""
-    return [os.fspath(plugins)] if isinstance(plugins, str | os.PathLike) else list(plugins)
 
 
 def _as_json(value: Any) -> str:
@@ -267,7 +264,7 @@ def evaluate(
     seed: int = 0,
     deterministic: bool = True,
     device: str = "auto",
-    plugins: Iterable[str] = (),
+    plugins: Plugins = (),
 ) -> dict[str, float]:
     """Play episodes with a trained policy, and return metrics with their 95 % intervals.
 
@@ -286,19 +283,18 @@ def evaluate(
         EnvError: If the environment does not fit the policy.
     """
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
-    from seqrl.core.plugins import load_plugins
     from seqrl.rollout.from_checkpoint import env_for_policy, maker_by_rules, played
 
     if episodes < 1 or num_envs < 1 or seed < 0:
         raise ConfigError(
             f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: at least 1, 1 and 0 are needed"
         )
-    load_plugins(_listed(plugins))
+    named = load_plugins(plugins)
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
     env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
     rules = algo.config.experiment.evaluation
-    maker: Any = maker_by_rules(checkpoint, rules, env_id=env_id, plugins=tuple(_listed(plugins)))
+    maker: Any = maker_by_rules(checkpoint, rules, env_id=env_id, plugins=tuple(named))
     with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
 

@@ -14,14 +14,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.heads import check_all_known
 from seqrl.algo.inputs import Inputs
 from seqrl.algo.losses import Losses, MaskEdits
 from seqrl.algo.trunk import Trunk
 from seqrl.algo.updater import Updater
 from seqrl.configs import BaseConfig
+from seqrl.configs.base_config import CONFIGS
 from seqrl.configs.sections.algo import AlgoSection, PolicySection
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import CheckpointError, ConfigError, DataError
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
 from seqrl.core.registry import Registry
 from seqrl.core.spaces import ACTION_KINDS, GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -116,6 +118,7 @@ class Algo(ABC, Generic[SectionT]):
             has_values=isinstance(self, ValueAlgo),
         )
         self._create_networks()
+        check_all_known(self, self.nets)
         self.inputs.values = {**self.inputs.values, **values_read(self.nets)}
         if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
@@ -446,6 +449,13 @@ class ValueAlgo(ABC):
         """Return Q of a processed batch, or of observations and actions."""
 
 
+def find_factory(algo_name: str) -> FactoryFunc:
+    """Return the factory of an algorithm, or raise a RegistryError."""
+    if algo_name in CONFIGS and algo_name not in ALGOS:
+        raise RegistryError(f"algorithm {algo_name!r} has a config but no factory: see register_algo_factory_func")
+    return ALGOS.get(algo_name)
+
+
 def algo_factory(
     algo_name: str,
     config: BaseConfig,
@@ -469,7 +479,7 @@ def algo_factory(
         ConfigError: If the algorithm cannot take such actions.
         DataError: If ``observation.keys`` names an entry that does not exist, or the widths disagree.
     """
-    algo_class, kwargs = ALGOS.get(algo_name)(config.algo)
+    algo_class, kwargs = find_factory(algo_name)(config.algo)
     codec = action_codec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
     if codec.dim != ac_dim:
         raise DataError(f"ac_dim is {ac_dim}, but {action_space!r} makes policy actions of width {codec.dim}")
@@ -480,8 +490,7 @@ def algo_factory(
         )
     specs = {k: s if isinstance(s, ObsSpec) else ObsSpec(tuple(s)) for k, s in obs_key_shapes.items()}
     keys = config.observation.keys
-    missing = sorted(set(keys or ()) - specs.keys())
-    if missing:
+    if missing := sorted(set(keys or ()) - specs.keys()):
         raise DataError(f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(sorted(specs))}")
     seen = {k: specs[k] for k in keys or specs}
     goals = config.observation.goal_keys

@@ -6,7 +6,8 @@ import errno
 import json
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from seqrl.core.action_codecs import action_codec
 from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
 from seqrl.core.files import new_folder, require_space, sha256_of, space_left, write_json
-from seqrl.core.plugins import load_plugins, names_foreign_module
+from seqrl.core.plugins import Plugins, are_loaded, load_plugins, names_foreign_module
 from seqrl.core.spaces import obs_specs, space_from_json, space_to_json
 from seqrl.core.strict_json import sealed
 from seqrl.models.image_cores import skip_local_weights
@@ -198,7 +199,7 @@ def config_from_checkpoint(
     *,
     algo_name: str | None = None,
     ckpt_dict: Checkpoint | None = None,
-    plugins: Iterable[str] = (),
+    plugins: Plugins = (),
     verbose: bool = False,
 ) -> tuple[BaseConfig, Checkpoint]:
     """Return the run file of a checkpoint, and the checkpoint.
@@ -216,13 +217,12 @@ def config_from_checkpoint(
     Raises:
         CheckpointError: If it holds another algorithm, or something in it comes from a plug-in that is not loaded.
     """
-    plugins = list(plugins)
-    load_plugins(plugins)
+    named = load_plugins(plugins)
     checkpoint = _given(ckpt_path, ckpt_dict)
     if algo_name not in (None, checkpoint.card["algo_name"]):
         raise CheckpointError(f"{checkpoint.path} holds {checkpoint.card['algo_name']!r}, not {algo_name!r}")
     config = _config(checkpoint)
-    if dropped := _drop_foreign(config, plugins):
+    if dropped := _drop_foreign(config, named):
         logger.warning(
             "%s: left out what a run of its config would import unasked: %s. If you trust it, pass it in plugins=[...]",
             checkpoint.path,
@@ -259,19 +259,27 @@ def _given(path: str | Path | None, checkpoint: Checkpoint | None) -> Checkpoint
 
 
 def _config(checkpoint: Checkpoint) -> BaseConfig:
-    try:
+    with _naming_plugins(checkpoint):
         return config_factory(
             str(checkpoint.card["algo_name"]),
             checkpoint.json_object("config.json"),
             str(checkpoint.path / "config.json"),
         )
+
+
+@contextmanager
+def _naming_plugins(checkpoint: Checkpoint) -> Iterator[None]:
+    """Name the plug-ins that a checkpoint needs if something is wrong and they are not imported."""
+    try:
+        yield
     except (RegistryError, ConfigError) as error:
-        if needed := checkpoint.card.get("plugins"):
-            raise CheckpointError(
-                f"{error}\n{checkpoint.path} was trained with plug-ins, which are never imported unasked: "
-                f"{', '.join(map(str, needed))}. If you trust them, pass --plugin FILE, or plugins=[FILE] in Python."
-            ) from error
-        raise
+        needed = list(map(str, checkpoint.card.get("plugins") or ()))
+        if not needed or are_loaded(needed):
+            raise
+        raise CheckpointError(
+            f"{error}\n{checkpoint.path} was trained with plug-ins, which are never imported unasked: "
+            f"{', '.join(needed)}. If you trust them, pass --plugin FILE, or plugins=[FILE] in Python."
+        ) from error
 
 
 def resolve_device(name: str) -> torch.device:
@@ -302,7 +310,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
         observation_space, action_space = (space_from_json(value[f"{k}_space"]) for k in ("observation", "action"))
     except (KeyError, TypeError, DataError) as error:
         raise CheckpointError(f"{checkpoint.path / 'spaces.json'}: does not hold two spaces ({error})") from error
-    with skip_local_weights():
+    with skip_local_weights(), _naming_plugins(checkpoint):
         algo = algo_factory(
             config.algo_name,
             config,
@@ -323,7 +331,7 @@ def policy_from_checkpoint(
     device: str | torch.device | None = "auto",
     verbose: bool = False,
     *,
-    plugins: Iterable[str] = (),
+    plugins: Plugins = (),
     deterministic: bool = True,
     allow_nonfinite: bool = False,
 ) -> tuple[RolloutPolicy, Checkpoint]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from seqrl.algo.algo import Algo
 from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
@@ -248,16 +251,20 @@ def export_onnx(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what the exporter says of its own internals, and of packages that it does not need."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "torch.export")]
+    levels, checks_arguments = [log.level for log in logs], Distribution._validate_args
     try:
-        with warnings.catch_warnings():
+        for log in logs:
+            log.setLevel(logging.ERROR)
+        Distribution.set_default_validate_args(False)  # its checks depend on values
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore", FutureWarning)
             warnings.filterwarnings("ignore", message="The tensor attributes? ")
             yield
     finally:
-        log.setLevel(level)
+        Distribution.set_default_validate_args(checks_arguments)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def onnx_model(module: nn.Module, example: Mapping[str, Tensor], outputs: Sequence[str], *, folds: bool = True) -> Any:
@@ -296,7 +303,10 @@ def _refusal(module: Any, error: Exception) -> ConfigError:
     while root.__cause__ is not None:
         root = root.__cause__
     said = re.sub(r"\x1b\[[0-9;]*m", "", str(root)).strip().splitlines()
-    reason = ": ".join([type(root).__name__, *said[:1]])
+    frames = [f for each in (root, error) for f in traceback.extract_tb(each.__traceback__)]
+    packages = {Path(torch.__file__).parent, Path(__file__).parents[1]}
+    own = [f for f in frames if not packages & set(Path(f.filename).parents)]
+    reason = ": ".join([type(root).__name__, *said[:1], *(f"{Path(f.filename).name}:{f.lineno}" for f in own[-1:])])
     return ConfigError(
         f"algorithm {module.algo_name!r} cannot be exported ({reason}); a policy that draws while it acts, or whose "
         "control flow depends on tensor values, cannot be"

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqrl.configs.sections.agent import CriticSection
 from seqrl.configs.sections.algo import PolicySection
@@ -96,6 +96,22 @@ def build_critics(
     return _made("algo.critic", cls, (d_state, codec.dim, discounts), given)
 
 
+def check_all_known(owner: Any, nets: nn.ModuleDict) -> None:
+    """Refuse networks of an algorithm that are not among its ``nets``: nothing trains, saves or moves them.
+
+    Raises:
+        ConfigError: That names the attribute.
+    """
+    known = {id(parameter) for parameter in nets.parameters()}
+    for name, value in vars(owner).items():
+        held = value.parameters() if isinstance(value, nn.Module) else [value]
+        if any(isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in known for p in held):
+            raise ConfigError(
+                f"{type(owner).__name__}.{name} is not in self.nets, so it would be neither trained nor saved: put it "
+                "there in _create_networks"
+            )
+
+
 def _registered(registry: Registry[Any], name: str, key: str) -> Any:
     try:
         return registry.get(name)
@@ -108,8 +124,22 @@ def _made(key: str, cls: type[T], args: tuple[Any, ...], given: dict[str, Any]) 
     kwargs = given.pop("kwargs")
     if twice := sorted(kwargs.keys() & given.keys()):
         raise ConfigError(f"{key}.kwargs: {', '.join(twice)} cannot be set there: seqrl or {key} sets it")
+    if unknown := sorted(kwargs.keys() - _accepted(cls)):
+        raise ConfigError(f"{key}.kwargs: {cls.__name__} does not accept {', '.join(unknown)}")
     try:
         inspect.signature(cls).bind(*args, **given, **kwargs)
     except TypeError as error:
         raise ConfigError(f"{key}: {cls.__name__} does not accept its arguments: {error}") from None
     return cls(*args, **given, **kwargs)
+
+
+def _accepted(cls: type) -> set[str]:
+    """Return the names of a constructor's arguments, those of the constructors to which it passes ``**kwargs`` too."""
+    names: set[str] = set()
+    for each in cls.__mro__:
+        if "__init__" in vars(each):
+            parameters = inspect.signature(each.__init__).parameters.values()  # type: ignore[misc]
+            names |= {p.name for p in parameters}
+            if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+                break
+    return names

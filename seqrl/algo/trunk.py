@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from seqrl.configs import BaseConfig, Section
+from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.sequence_encoders import SequenceEncoder, State, make_sequence_encoder
@@ -87,8 +88,21 @@ class Trunk(nn.Module):
         return {f"trunk/{k}": v for k, v in self.timestep_encoder.stats(inputs, mask).items()}
 
     def update(self, stats: Mapping[str, Tensor]) -> None:
-        """Move the statistics of the inputs."""
-        self.timestep_encoder.update({k[6:]: v for k, v in stats.items() if k.startswith("trunk/")})
+        """Move the statistics of the inputs.
+
+        Raises:
+            ConfigError: If the losses brought none, and the encoder needs them.
+        """
+        own = {k[6:]: v for k, v in stats.items() if k.startswith("trunk/")}
+        try:
+            self.timestep_encoder.update(own)
+        except KeyError as error:
+            if own:
+                raise
+            raise ConfigError(
+                "the losses bring no statistics of the inputs, which the timestep encoder is normalised by: return "
+                "Losses(..., stats=self.trunk.stats(batch.inputs, mask))"
+            ) from error
 
 
 def _with_prev_hidden(inputs: SeqInputs, hidden: Bool[Tensor, "B 1"] | None) -> SeqInputs:

@@ -116,7 +116,8 @@ def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: 
     if origin is dict and isinstance(value, Mapping):
         named = {k: _build_item(item, v, f"{path}.{k}", problems) for k, v in value.items()}
         return _FAILED if any(v is _FAILED for v in named.values()) else named
-    return value
+    is_tuple = any(typing.get_origin(o) is tuple for o in (field.annotation, *typing.get_args(field.annotation)))
+    return tuple(value) if is_tuple and isinstance(value, list) else value  # JSON has no tuples
 
 
 def _build_item(item: Any, value: Any, path: str, problems: _Problems) -> Any:

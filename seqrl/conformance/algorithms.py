@@ -13,8 +13,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from seqrl.algo import ALGOS, Algo
+from seqrl.algo import Algo
 from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.algo import find_factory
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.conformance.cases import (
     ACTION_KINDS,
@@ -28,8 +29,9 @@ from seqrl.conformance.cases import (
     small_algo,
     small_config,
 )
-from seqrl.conformance.check import Check, ConformanceError, expect, expect_close, named
+from seqrl.conformance.check import Check, ConformanceError, expect, expect_close, expect_kinds, named
 from seqrl.core.errors import ConfigError
+from seqrl.core.spaces import ACTION_KINDS as ALL_KINDS
 from seqrl.core.tensors import SeqBatch, SeqInputs
 
 MEMORY, ENCODER = "transformer", "mlp"
@@ -79,12 +81,17 @@ class AlgoCase:
 
 def algo_class(name: str) -> type[Algo]:
     """Return the class of an algorithm."""
-    return ALGOS.get(name)(small_config(name).algo)[0]
+    return find_factory(name)(small_config(name).algo)[0]
 
 
 def spaces_of(name: str, among: tuple[str, ...] = tuple(ACTION_SPACES)) -> list[str]:
-    """Return the action spaces, by name, whose kind an algorithm takes."""
-    kinds = _kinds(name, ALGOS.get(name))
+    """Return the action spaces, by name, whose kind an algorithm takes.
+
+    Raises:
+        ConformanceError: If a kind is unknown.
+    """
+    kinds = _kinds(name, find_factory(name))
+    expect_kinds("action_kinds", kinds, ALL_KINDS)
     return [space for space in among if ACTION_KINDS[space] in kinds]
 
 

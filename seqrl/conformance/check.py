@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -77,6 +79,12 @@ def expect(holds: bool | Tensor, problem: str) -> None:
         raise ConformanceError(problem)
 
 
+def expect_kinds(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Expect an attribute to name known kinds of actions only."""
+    unknown = sorted(set(given) - set(known))
+    expect(not unknown, f"{name}: {', '.join(map(repr, unknown))} is no kind of actions; they are {', '.join(known)}")
+
+
 def expect_close(given: Tensor, expected: Tensor, problem: str, *, atol: float, rtol: float = 0.0) -> None:
     """Expect two tensors to agree up to rounding; numbers that are not finite never agree."""
     if given.shape != expected.shape:
@@ -85,3 +93,11 @@ def expect_close(given: Tensor, expected: Tensor, problem: str, *, atol: float, 
     difference = (given - expected).abs()
     is_near = difference <= atol + rtol * expected.abs()
     expect(is_near.all(), f"{problem} (by up to {float(difference.max()) if difference.numel() else 0.0:.3g})")
+
+
+def located(error: BaseException, path: str) -> str:
+    """Return an error with its type and with the place in the plug-in where it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(path).resolve()]
+    frame = (own or list(frames))[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

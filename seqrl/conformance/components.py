@@ -1,19 +1,24 @@
-"""A component's section of a run file must be that of its class or function."""
+"""A component's section of a run file must be that of its class or function, and the same after it was saved."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic_core import PydanticSerializationError
 
 import seqrl.algo
 import seqrl.configs.sections.images
 import seqrl.configs.sections.relabel
 import seqrl.data.relabel
 import seqrl.envs.exploration  # noqa: F401  (the five register everything)
-from seqrl.configs.section import Section
-from seqrl.conformance.check import Check, expect, named
+from seqrl.configs.building import build_section
+from seqrl.configs.section import Component, Section
+from seqrl.conformance.check import Check, ConformanceError, expect, named
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import (
     DENOISERS,
     DISTRIBUTIONS,
@@ -86,6 +91,23 @@ def section_matches(case: ComponentCase) -> None:
     expect(not silent, f"{section.__name__}: {', '.join(silent)} without a description")
 
 
+def survives_json(case: ComponentCase) -> None:
+    """Its options are the same after they were written to a run file and read again."""
+    section = Component(case.registry).section(case.name)
+    try:
+        given = build_section(section, {}, "its defaults")
+        saved = given.model_dump(mode="json", serialize_as_any=True)
+        read = build_section(section, json.loads(json.dumps(saved)), "its defaults, saved and read again")
+    except (ConfigError, PydanticSerializationError) as error:
+        raise ConformanceError(str(error)) from error
+    expect(read == given, f"saved and read again, {given!r} is {read!r}")
+
+
+def _has_defaults(case: ComponentCase) -> bool:
+    section: Any = Component(case.registry).section(case.name)
+    return not any(f.is_required() for f in section.model_fields.values())
+
+
 def _has_section(case: ComponentCase) -> bool:
     """Whether somebody wrote its section; others are derived from the class."""
     section = case.registry.sections.get(case.name)
@@ -94,6 +116,7 @@ def _has_section(case: ComponentCase) -> bool:
 
 CHECKS: dict[str, Check[ComponentCase]] = named(
     Check("has a section that matches its class", section_matches, cheap=True, fits=_has_section),
+    Check("has options that can be saved", survives_json, cheap=True, fits=_has_defaults),
 )
 
 

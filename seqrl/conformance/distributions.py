@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from torch import Tensor
 import seqrl.models  # noqa: F401  (registers)
 from seqrl.conformance.algorithms import AlgoCase, every_weight_learns, learns_by_heart
 from seqrl.conformance.cases import ACTION_SPACES
-from seqrl.conformance.check import Check, ConformanceError, expect, named, seeded
+from seqrl.conformance.check import Check, ConformanceError, expect, expect_kinds, named, seeded
 from seqrl.core.registry import DISTRIBUTIONS
-from seqrl.core.spaces import ActionCodec
+from seqrl.core.spaces import ActionCodec, ActionKind
 from seqrl.models.distributions import ActionDistribution, DistributionHead, build_head
 
 LEAD = (3, 5, 2)
@@ -51,8 +51,13 @@ class DistributionCase:
 
 
 def cases(name: str) -> list[DistributionCase]:
-    """Return the cases of a distribution: every action space that it can represent."""
+    """Return the cases of a distribution: every action space that it can represent.
+
+    Raises:
+        ConformanceError: If it names an unknown kind.
+    """
     kinds = DISTRIBUTIONS.get(name).kinds
+    expect_kinds("kinds", kinds, get_args(ActionKind))
     return [DistributionCase(name, space) for space, value in ACTION_SPACES.items() if ActionCodec(value).kind in kinds]
 
 

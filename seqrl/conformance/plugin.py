@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,20 +15,41 @@ import gymnasium as gym
 import seqrl.data.ingest  # noqa: F401  (registers readers)
 from seqrl.algo import ALGOS
 from seqrl.configs.base_config import CONFIGS
-from seqrl.conformance import algorithms, components, distributions, environments, memories, timestep_encoders
+from seqrl.conformance import (
+    algorithms,
+    components,
+    distributions,
+    environments,
+    explorations,
+    memories,
+    timestep_encoders,
+)
 from seqrl.conformance.algorithms import AlgoCase
 from seqrl.conformance.cases import ACTION_SPACES
-from seqrl.conformance.check import Case, Check, ConformanceError
+from seqrl.conformance.check import Case, Check, ConformanceError, located
 from seqrl.core import registry
 from seqrl.core.errors import ConfigError, SeqrlError
 from seqrl.core.plugins import load_plugins
-from seqrl.core.registry import DISTRIBUTIONS, MODALITIES, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS, Registry
+from seqrl.core.registry import DISTRIBUTIONS, EXPLORATIONS, MODALITIES, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS, Registry
 from seqrl.data.readers import READERS
 from seqrl.envs.experts import EXPERTS
+from seqrl.envs.suites import SUITES, Suite
+from seqrl.models.timestep_encoders import TEXT_FUNCTIONS
 
 ENVIRONMENT = "environment"
 MEMORIES = ("transformer", "gru")
 """What the algorithm of a plug-in is checked with."""
+
+
+_TABLES: dict[str, tuple[Mapping[str, Check[Any]], Callable[[str], Sequence[Any]]]] = {
+    SEQUENCE_ENCODERS.kind: (memories.CHECKS, lambda name: [memories.MemoryCase(name)]),
+    TIMESTEP_ENCODERS.kind: (timestep_encoders.CHECKS, timestep_encoders.encoder_cases),
+    MODALITIES.kind: (timestep_encoders.CHECKS, timestep_encoders.modality_cases),
+    DISTRIBUTIONS.kind: (distributions.CHECKS, distributions.cases),
+    EXPLORATIONS.kind: (explorations.CHECKS, explorations.cases),
+    ENVIRONMENT: (environments.CHECKS, lambda name: [environments.EnvCase(name)]),
+}
+"""Kind of component -> its checks, and its cases by its name."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +128,6 @@ def plan(path: str) -> Plan:
     return todo
 
 
-def located(error: BaseException, path: str) -> str:
-    """Return an error with its type and with the place in the plug-in where it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == Path(path).resolve()]
-    frame = (own or list(frames))[-1]
-    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
-
-
 def _told(case: Any) -> str:
     if not isinstance(case, AlgoCase):
         return ""
@@ -125,17 +138,18 @@ def _told(case: Any) -> str:
 # ------------------------------------------------------------------------------------- what is registered
 def _registries() -> dict[str, Registry[Any]]:
     own = [value for value in vars(registry).values() if isinstance(value, Registry)]
-    return {r.kind: r for r in (*own, ALGOS, READERS, EXPERTS)}
+    return {r.kind: r for r in (*own, ALGOS, READERS, EXPERTS, SUITES, TEXT_FUNCTIONS)}
 
 
 def _registered() -> dict[tuple[str, str], Any]:
-    found: dict[tuple[str, str], Any] = {
-        (r.kind, name): r.get(name) for r in _registries().values() for name in r.names() if name in r
-    }
+    found: dict[tuple[str, str], Any] = {(ALGOS.kind, name): CONFIGS.get(name) for name in CONFIGS.names()}
+    found |= {(r.kind, name): r.get(name) for r in _registries().values() for name in r.names() if name in r}
     return found | {(ENVIRONMENT, env_id): spec.entry_point for env_id, spec in gym.registry.items()}
 
 
 def _module(entry: Any) -> str:
+    if isinstance(entry, Suite):
+        entry = entry.make
     if isinstance(entry, str):  # an entry point of gymnasium
         return entry.partition(":")[0]
     return str(getattr(entry, "__module__", ""))
@@ -154,20 +168,15 @@ def _add(todo: Plan, kind: str, name: str) -> None:
                 f"{subject}: not checked further, as it has no default for {', '.join(component.missing)}"
             )
             return
+    if kind in _TABLES:
+        checks, cases = _TABLES[kind]
+        _add_table(todo, subject, checks, lambda: cases(name))
     if kind == ALGOS.kind:
         _add_algorithm(todo, subject, name)
     elif kind == SEQUENCE_ENCODERS.kind:
-        _add_table(todo, subject, memories.CHECKS, lambda: [memories.MemoryCase(name)])
         _add_use(todo, subject, [AlgoCase("bc", name, actions) for actions in ACTION_SPACES])
     elif kind == TIMESTEP_ENCODERS.kind:
-        _add_table(todo, subject, timestep_encoders.CHECKS, lambda: timestep_encoders.encoder_cases(name))
         _add_use(todo, subject, [AlgoCase("bc", "gru", encoder=name)])
-    elif kind == MODALITIES.kind:
-        _add_table(todo, subject, timestep_encoders.CHECKS, lambda: timestep_encoders.modality_cases(name))
-    elif kind == DISTRIBUTIONS.kind:
-        _add_table(todo, subject, distributions.CHECKS, lambda: distributions.cases(name))
-    elif kind == ENVIRONMENT:
-        _add_table(todo, subject, environments.CHECKS, lambda: [environments.EnvCase(name)])
     if len(todo.checks) == before:
         todo.unchecked.append(f"{subject}: registered, no checks")
 
@@ -181,7 +190,8 @@ def _add_algorithm(todo: Plan, subject: str, name: str) -> None:
             raise ConformanceError(str(error)) from error
 
     todo.checks.append((subject, Check("has a config and a factory", can_be_built), lambda: [AlgoCase(name)]))
-    if name in CONFIGS:
+    with contextlib.suppress(Exception):  # that check tells it
+        algorithms.spaces_of(name)
         cases = [AlgoCase(name, memory, actions) for memory in MEMORIES for actions in ACTION_SPACES]
         _add_table(todo, subject, algorithms.CHECKS, lambda: cases)
 

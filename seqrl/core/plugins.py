@@ -15,6 +15,7 @@ from typing import Any
 from seqrl.core.errors import ConfigError
 
 ENTRY_POINT_GROUP = "seqrl.plugins"
+Plugins = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def listed_plugins(values: Mapping[str, Any], place: str = "") -> list[str]:
@@ -29,22 +30,44 @@ def listed_plugins(values: Mapping[str, Any], place: str = "") -> list[str]:
     return list(map(str, listed))
 
 
-def load_plugins(names: Iterable[str]) -> None:
-    """Import installed plug-ins (entry-point group ``seqrl.plugins``), then each of ``names``.
+def plugin_names(given: Plugins) -> list[str]:
+    """Return files or modules; one that is given by itself is a list of one."""
+    return [os.fspath(name) for name in ([given] if isinstance(given, str | os.PathLike) else given)]
+
+
+def load_plugins(given: Plugins) -> list[str]:
+    """Import installed plug-ins (entry-point group ``seqrl.plugins``), then those given.
 
     Args:
-        names: Paths of Python files, or names of importable modules.
+        given: Paths of Python files, or names of importable modules; or a single one.
+
+    Returns:
+        Their names.
 
     Raises:
-        ConfigError: If one does not exist, or a file is not Python. An error of the plug-in's own code is not caught.
+        ConfigError: If one does not exist, a file is not Python, or an installed one cannot be imported. An error of
+            the code of one that is named is not caught.
     """
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        entry.load()
+        try:
+            entry.load()
+        except Exception as error:
+            package = f" of the package {entry.dist.name}" if entry.dist else ""
+            raise ConfigError(
+                f"the installed plug-in {entry.value!r}{package} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+    names = plugin_names(given)
     for name in names:
         if name.endswith(".py"):
             _load_file(Path(name))
         else:
             _load_module(name)
+    return names
+
+
+def are_loaded(names: Iterable[str]) -> bool:
+    """Tell whether plug-ins of these names have been imported, files from whatever folder."""
+    return all(any(_is_of(name, module) for module in sys.modules) for name in names)
 
 
 def names_foreign_module(env_id: str) -> str | None:
@@ -53,11 +76,19 @@ def names_foreign_module(env_id: str) -> str | None:
     return module if colon and module not in sys.modules else None
 
 
+def _is_of(name: str, module: str) -> bool:
+    return module.startswith(_module_prefix(Path(name))) if name.endswith(".py") else module == name
+
+
+def _module_prefix(path: Path) -> str:
+    return f"seqrl_plugin_{path.stem}_"
+
+
 def _load_file(path: Path) -> None:
     if not os.path.isfile(path):  # also if the name is too long for one
         raise ConfigError(f"plug-in {str(path)!r} does not exist (looked in {Path.cwd()})")
     path = path.resolve()
-    module_name = f"seqrl_plugin_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
+    module_name = f"{_module_prefix(path)}{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
     if module_name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(module_name, path)

@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="seqrl check-plugin",
         description=__doc__,
-        epilog="exit code: 0 if all is well, 1 if a check fails, 2 if there is nothing to check",
+        epilog="exit code: 0 if no check fails, 1 if one does, 2 if the plug-in registers nothing",
     )
     p.add_argument("plugin", metavar="FILE", help="Python file or module, as for seqrl train --plugin")
     return p
@@ -24,7 +24,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, and return the exit code."""
     path = parser().parse_args(argv).plugin
-    from seqrl.conformance.plugin import located, plan
+    from seqrl.conformance.check import located
+    from seqrl.conformance.plugin import plan
     from seqrl.core.errors import SeqrlError
 
     try:

@@ -44,8 +44,7 @@ def memories(_: str) -> Rows:
 
     rows: Rows = [("memory", "what it is")]
     for name in SEQUENCE_ENCODERS.names():
-        section = SEQUENCE_ENCODERS.sections.get(name)
-        rows.append((name, _first_line(section) if section else ""))
+        rows.append((name, _first_line(SEQUENCE_ENCODERS.sections.get(name) or SEQUENCE_ENCODERS.get(name))))
     return rows
 
 
@@ -65,7 +64,7 @@ def envs(_: str) -> Rows:
         rows.append((f"gymnasium[{extra}]", installed, install_command(extra), example, "gymnasium's own"))
     for name in SUITES.names():
         suite = SUITES.get(name)
-        installed = "yes" if find_spec(name) else "no"
+        installed = "yes" if not suite.install or find_spec(name) else "no"
         rows.append((name, installed, suite.install, suite.example, ", ".join(f"{p}..." for p in suite.prefixes)))
     return rows
 
@@ -128,7 +127,7 @@ KINDS: dict[str, Callable[[str], Rows]] = {
 
 
 def _first_line(described: object) -> str:
-    return (inspect.getdoc(described) or "").splitlines()[0]
+    return (inspect.getdoc(described) or "-").splitlines()[0]
 
 
 def _age(then: float) -> str:

@@ -282,9 +282,11 @@ def resolve_config(
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
     values, gone = _values(args) if values is None else (values, [])
-    plugins = [*listed_plugins(values), *args.plugin]
-    load_plugins(plugins)
-    if plugins:
+    if any(text.startswith("plugins") for text in args.set):  # they make the other keys known
+        raise ConfigError("plugins: pass --plugin FILE instead of --set")
+    by_place = {Path(name).absolute() if name.endswith(".py") else name: name for name in listed_plugins(values)}
+    by_place |= {Path(name).absolute() if name.endswith(".py") else name: name for name in args.plugin}
+    if plugins := load_plugins(by_place.values()):
         values["plugins"] = plugins
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or value_at(values, "collect.steps_per_epoch")):

@@ -81,7 +81,9 @@ class Plan:
         self.labels = key_labels(section.keys, section.names)
         self._base = copy.deepcopy(dict(base))
         self._dropped: set[str] = set()
-        load_plugins(listed_plugins(self._base, f"{source}: base: "))
+        load_plugins(
+            [*listed_plugins(self._base, f"{source}: base: "), *listed_plugins(section.set, f"{source}: set: ")]
+        )
         if not isinstance(self._base.get("algo_name"), str):
             raise ConfigError(f"{source}: base: algo_name is required, to know which algorithm's run file this is")
         self._base_config = self._config_of(section.set, section.seed_list[0], "base")[1].to_json()

@@ -298,11 +298,19 @@ def budget_of(section: ReplaySection) -> Budget:
 
 
 def build_relabeler(section: SourceSection) -> Relabeler | None:
-    """Return what changes the trajectories of a source when they are drawn."""
+    """Return what changes the trajectories of a source when they are drawn.
+
+    Raises:
+        ConfigError: If it does not say what it needs.
+    """
     if section.relabel is None:
         return None
     name, options = section.relabel.choice()
     relabeler: Relabeler = RELABELERS.get(name)(**options)
+    if (needs := getattr(relabeler, "needs", None)) not in ("window", "trajectory"):
+        raise ConfigError(
+            f"relabeler {name!r}: {type(relabeler).__name__}.needs is {needs!r}, not 'window' or 'trajectory'"
+        )
     return relabeler
 
 

@@ -50,6 +50,13 @@ PLUGINS = {
         "observation.timestep_encoder.type=multimodal",
         'observation.timestep_encoder.modalities.say={"type": "text", "function": "lengths"}',
     ],
+    "laplace": [
+        'train.data=[{"scripted": "seqrl/PointRecall-v0", "episodes": 20}]',
+        "algo.distribution.type=laplace",
+        "env.kwargs={}",
+        "env.eval_kwargs={}",
+    ],
+    "noisy_rewards": [DATA.replace("20", '20, "relabel": {"type": "noisy_rewards"}')],
     "good_returns": [DATA, "train.sample_by=good_returns"],
     "rooms": ["train.data=[]", "env.id=rooms-small", "env.kwargs={}", *ONLINE],
 }

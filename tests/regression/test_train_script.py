@@ -99,6 +99,7 @@ def test_bad_settings(settings, expected, folder, capsys):
         (["--config", "bc.json", "--dataset", "nowhere.hdf5"], "'nowhere.hdf5' does not exist"),
         (["--config", "bc.json", "--plugin", "nowhere.py"], "'nowhere.py' does not exist"),
         (["--config", "bc.json", "--plugin", "no_such_module"], "neither a .py file nor an importable module"),
+        (["--config", "bc.json", "--set", 'plugins=["a.py"]'], "plugins: pass --plugin FILE instead of --set"),
         (["--config", "bc.json", "--resume"], "nothing to resume"),
     ],
 )

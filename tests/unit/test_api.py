@@ -115,6 +115,8 @@ def test_mistakes_are_errors_and_end_nothing(run):
         seqrl.train("actor_critic", env=Lamp, memori="gru", env_steps=5000)
     with pytest.raises(ConfigError, match="has no checkpoint 'best'; it has: best_return, epoch_"):
         run.policy("best")
+    with pytest.raises(ConfigError, match=r"plug-in 'gone\.py' does not exist"):
+        run.policy(plugins="gone.py")
     with pytest.raises(ConfigError, match="give one of the two"):
         seqrl.train("bc.json", resume=True, overwrite=True)
     collecting = config_factory("actor_critic", {"collect": {"steps_per_epoch": 5}, "env": {"id": "CartPole-v1"}})

@@ -31,6 +31,9 @@ class Suite:
         make_vector: Called with an id, the number of environments and their arguments, or ``module:function``; "" if
             the suite has no vectors of its own.
         one_per_process: Whether a process can hold only one of its environments.
+
+    Raises:
+        EnvError: If ``prefixes`` are not a tuple of strings, or one is empty.
     """
 
     prefixes: tuple[str, ...]
@@ -39,6 +42,11 @@ class Suite:
     example: str = ""
     make_vector: Callable[..., Any] | str = ""
     one_per_process: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse prefixes that would take the ids of others."""
+        if not isinstance(self.prefixes, tuple) or not all(isinstance(p, str) and p for p in self.prefixes):
+            raise EnvError(f"Suite.prefixes must be a tuple of strings, such as ('rooms-',), got {self.prefixes!r}")
 
 
 SUITES: Registry[Suite] = Registry("environment suite")

@@ -271,6 +271,14 @@ def test_plugin_is_imported_when_the_caller_names_it(foreign, marker, tmp_path):
     assert marker.exists()
 
 
+def test_plugins_that_are_there_are_not_asked_for(foreign, tmp_path):
+    plugins = [str(tmp_path / "evil_plugin_of_tests.py"), "evil_plugin_of_tests"]
+    with pytest.raises(RegistryError, match="their_algo") as caught:
+        policy_from_checkpoint(foreign, plugins=plugins)
+    assert "--plugin" not in str(caught.value)
+    del sys.modules["evil_plugin_of_tests"]
+
+
 def test_plugins_of_a_known_algorithm_are_not_imported_either(path, marker, tmp_path, monkeypatch):
     (tmp_path / "evil_plugin_of_tests.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -21,6 +21,7 @@ from seqrl.core.errors import CheckpointError, ConfigError, DataError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.deploy import policy_from_onnx
+from seqrl.models.sequence_encoders.feedforward import FeedForward
 
 WINDOW = 5
 slow = pytest.mark.slow
@@ -214,6 +215,19 @@ def test_what_cannot_be_exported_says_why(tmp_path, name, reason):
     with pytest.raises(ConfigError, match=rf"algorithm '{name}' .*{reason}"):
         export_onnx(small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), tmp_path / "p.onnx", space_of(OBS), None)
     assert not (tmp_path / "p.onnx").exists()
+
+
+def test_code_that_depends_on_values_is_named_and_nothing_else_is_said(tmp_path, capfd, registries_as_before):
+    class Branches(FeedForward):
+        def forward(self, x, step, state=None):
+            if (x > 1e6).any():
+                x = x.clamp(max=1e6)
+            return super().forward(x, step, state)
+
+    SEQUENCE_ENCODERS.register("test_branches")(Branches)
+    with pytest.raises(ConfigError, match=r"cannot be exported \(GuardOnDataDependent.*: test_export\.py:\d+\)"):
+        export_onnx(small_algo("bc", "test_branches"), tmp_path / "p.onnx", space_of(OBS), None)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import torch
 from seqrl.algo import algo_factory
 from seqrl.algo.trunk import Trunk
 from seqrl.configs import config_factory
+from seqrl.conformance.cases import small_algo
+from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.tensors import SeqInputs
 from seqrl.models.sequence_encoders import SequenceEncoder
@@ -92,3 +94,9 @@ def test_what_to_read_hides_entries_of_the_environment_only(name, observation, o
     algo = algo_factory(name, config, obs, 2, "cpu", gym.spaces.Box(-1, 1, (2,)))
     trunk = algo.follower.trunk if name == "hbc" else algo.trunk
     assert trunk.timestep_encoder.obs.keys() == {"state", own}
+
+
+def test_losses_without_statistics_of_the_inputs_are_told():
+    trunk = small_algo("bc", "gru").trunk
+    with pytest.raises(ConfigError, match=r"return Losses\(\.\.\., stats=self\.trunk\.stats"):
+        trunk.update({})

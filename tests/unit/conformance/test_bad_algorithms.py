@@ -14,6 +14,7 @@ from seqrl.configs.actor_critic_config import ActorCriticConfig
 from seqrl.configs.multitask_config import MultiTaskConfig
 from seqrl.conformance import ConformanceError
 from seqrl.conformance.algorithms import CHECKS, AlgoCase, spaces_of
+from seqrl.core.errors import RegistryError
 from seqrl.models.actors import Actor
 from seqrl.models.distributions import build_head
 
@@ -235,6 +236,18 @@ def test_an_algorithm_is_asked_about_the_actions_that_it_takes(monkeypatch):
         ConformanceError, match=r"action_kinds is \['continuous'\], but discrete actions are not refused"
     ):
         CHECKS["refuses_other_actions"](case)
+
+
+def test_an_unknown_kind_of_actions_and_a_missing_factory_are_named():
+    class Boxes(BC):
+        action_kinds = frozenset({"box"})
+
+    with pytest.raises(ConformanceError, match="action_kinds: 'box' is no kind of actions; they are continuous, "):
+        spaces_of(registered(Boxes))
+    name = registered(Continuous)
+    del ALGOS._entries[name]
+    with pytest.raises(RegistryError, match=f"algorithm '{name}' has a config but no factory"):
+        spaces_of(name)
 
 
 # ------------------------------------------------------------------------------------------------- masks

@@ -1,6 +1,7 @@
 """Timestep encoders, distributions, environments and sections that break their contract are told in words."""
 
 import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -10,10 +11,13 @@ from pydantic import Field
 from torch import nn
 
 from seqrl.configs import Section
-from seqrl.conformance import ConformanceError, components, distributions, environments, timestep_encoders
+from seqrl.configs.building import build_section
+from seqrl.configs.section import Component
+from seqrl.conformance import ConformanceError, components, distributions, environments, explorations, timestep_encoders
 from seqrl.conformance.cases import OBS
-from seqrl.core.registry import DISTRIBUTIONS, FILTERS, MODALITIES, TIMESTEP_ENCODERS
+from seqrl.core.registry import DISTRIBUTIONS, EXPLORATIONS, FILTERS, MODALITIES, TIMESTEP_ENCODERS
 from seqrl.core.spaces import ObsSpec
+from seqrl.envs.exploration import Exploration
 from seqrl.models.distributions.discrete import Categorical, CategoricalHead
 from seqrl.models.timestep_encoders import Modality, TimestepEncoder
 
@@ -191,3 +195,77 @@ def test_sections():
     case = components.ComponentCase(FILTERS, "test_sharp")
     message = "option 'share': SharpSection has the default 0.5, and the component itself the default 0.25"
     fails(components.CHECKS, "section_matches", case, message)
+
+
+def with_default(value, kind):
+    def filtering(advantage, *, odd=value):
+        return advantage > 0
+
+    filtering.__annotations__["odd"] = kind
+    FILTERS.register("test_odd")(filtering)
+    return components.ComponentCase(FILTERS, "test_odd")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (None, int, "odd  must be a valid integer, got None"),
+        (float("inf"), float, "odd  must be a finite number, got inf"),
+        (Path("a"), Path, "odd  must be an instance of Path, got 'a'"),
+        (int, type, "Unable to serialize unknown type: <class 'type'>"),
+    ],
+)
+def test_options_that_do_not_survive_a_run_file(value, kind, message):
+    fails(components.CHECKS, "survives_json", with_default(value, kind), message)
+
+
+def test_tuples_survive_as_lists():
+    components.CHECKS["survives_json"](with_default((3, 4), tuple[int, ...]))
+    section = Component(FILTERS).section("test_odd")
+    assert build_section(section, {"odd": [1, 2, 3]}, "test").odd == (1, 2, 3)
+
+
+class Fading(Exploration):
+    """Fades with every step; an option keeps that in its state."""
+
+    def __init__(self, codec, num_envs, seed, *, fault: str = "forgets"):
+        super().__init__(codec, num_envs, seed)
+        self.share, self.fault = np.ones(num_envs), fault
+
+    def schedule(self, step):
+        self.share = self.share * 0.9
+        return self.share
+
+    def __call__(self, actions, step):
+        if self.fault == "in_place":
+            actions[:] = self.codec.random(self._rng, len(actions))
+            return actions
+        return super().__call__(actions, step) + (np.nan if self.fault == "illegal" else 0.0)
+
+    def state(self):
+        return {**super().state(), "share": self.share.tolist()}
+
+    def load_state(self, state):
+        super().load_state(state)
+        if self.fault != "forgets":
+            self.share = np.asarray(state["share"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "message"),
+    [
+        ("forgets", "goes_on_after_a_resume", "goes on differently after a resume"),
+        ("in_place", "actions_can_be_executed", "changes the array of the policy's actions"),
+        ("illegal", "actions_can_be_executed", "gives actions outside Box"),
+    ],
+)
+def test_explorations(fault, check, message):
+    EXPLORATIONS.register("test_fading")(Fading)
+    explorations.CHECKS[check](explorations.ExplorationCase("test_fading", "box", {"fault": "none"}))
+    fails(explorations.CHECKS, check, explorations.ExplorationCase("test_fading", "box", {"fault": fault}), message)
+
+
+def test_unknown_kinds_of_actions(monkeypatch):
+    monkeypatch.setattr(CategoricalHead, "kinds", ("box",))
+    with pytest.raises(ConformanceError, match="kinds: 'box' is no kind of actions; they are categorical, binary"):
+        distributions.cases("categorical")

@@ -1,8 +1,10 @@
 """Before a run: memories of plug-ins that look ahead are refused, quickly and without a trace."""
 
+import enum
 import logging
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +32,8 @@ class Sum(SequenceEncoder):
         random.random(), np.random.rand(), torch.rand(1)  # draws of its own  # noqa: NPY002
         if self.fault == "raises":
             raise RuntimeError("needs a GPU")
+        if self.fault == "mistake":
+            return self.layer(x).no_such_method()
         y = self.layer(x)
         if state is None:
             return (y.sum(1, keepdim=True).expand_as(y) if self.fault == "looks_ahead" else y.cumsum(1)), None
@@ -73,6 +77,30 @@ def test_one_that_cannot_be_checked_here_is_let_through_with_a_warning(caplog, m
     monkeypatch.setattr(logging.getLogger("seqrl"), "propagate", True)
     check_run(config("raises"))
     assert "memory 'test_startup' could not be checked before the run: RuntimeError: needs a GPU" in caplog.text
+
+
+def test_a_mistake_of_its_code_is_told_with_its_place():
+    match = r"memory 'test_startup': AttributeError: .*no_such_method.* \(test_startup.py:\d+\)"
+    with pytest.raises(ConfigError, match=match):
+        check_run(config("mistake"))
+
+
+class Place(enum.Enum):
+    """No value of JSON."""
+
+    HERE = "here"
+
+
+@pytest.mark.parametrize(("kind", "value"), [(Place, Place.HERE), (Path, Path("a")), (type, int)])
+def test_options_that_cannot_be_saved_are_refused(kind, value):
+    class Odd(Sum):
+        def __init__(self, d_input: int, window_steps: int, *, odd=value) -> None:
+            super().__init__(d_input, window_steps)
+
+    Odd.__init__.__annotations__["odd"] = kind
+    SEQUENCE_ENCODERS.register("test_odd")(Odd)
+    with pytest.raises(ConfigError, match=r"this run could not be read again: (.|\n)*(odd|<class 'type'>)"):
+        check_run(config(memory="test_odd"))
 
 
 def test_built_in_memories_are_not_checked_again(monkeypatch):

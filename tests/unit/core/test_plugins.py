@@ -2,12 +2,13 @@
 
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from seqrl.core import plugins
 from seqrl.core.errors import ConfigError
-from seqrl.core.plugins import load_plugins
+from seqrl.core.plugins import are_loaded, load_plugins
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +107,26 @@ def test_installed_plugins_load_first(tmp_path, loads, monkeypatch):
     assert asked == ["seqrl.plugins"]
     assert order == [0]
     assert len(loads()) == 1
+
+
+def test_an_installed_plugin_that_is_broken_is_named(monkeypatch):
+    def broken():
+        raise ModuleNotFoundError("No module named 'gone'")
+
+    entry = SimpleNamespace(load=broken, value="pkg.gone", dist=SimpleNamespace(name="pkg"))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
+    with pytest.raises(ConfigError, match=r"'pkg.gone' of the package pkg cannot be imported: ModuleNotFoundError"):
+        load_plugins([])
+
+
+def test_one_by_itself_is_a_list_of_one_and_is_loaded_then(tmp_path, loads):
+    file = tmp_path / "mine_plugin.py"
+    file.write_text(COUNTING)
+    assert not are_loaded([str(file)])
+    assert load_plugins(file) == load_plugins(str(file)) == [str(file)]
+    assert are_loaded([str(file), "elsewhere/mine_plugin.py", "sys"])
+    assert not are_loaded([str(file), "other_plugin.py"])
+    assert not are_loaded(["no_such_plugin"])
 
 
 @pytest.mark.parametrize(

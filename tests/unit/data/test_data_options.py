@@ -8,9 +8,11 @@ import pytest
 from seqrl.configs import config_factory
 from seqrl.configs.sections.run import DataSection
 from seqrl.core.errors import ConfigError
+from seqrl.core.registry import RELABELERS
 from seqrl.data import SequenceDataset, Source
 from seqrl.data.episodes import split_by_episode
-from seqrl.training.sources import split_sources
+from seqrl.data.relabel import Relabeler
+from seqrl.training.sources import build_relabeler, split_sources
 from tests.unit.data.test_sequence_dataset import ACTION_SPACES, make_trajectory, whole, write
 
 SPACE = ACTION_SPACES["discrete"]
@@ -119,3 +121,18 @@ def test_names_are_given_or_found_and_never_shared(two):
 def test_two_sources_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="two entries of 'data' have the name 'a'"):
         config_of([{"path": "x", "name": "a"}, {"path": "y", "name": "a"}])
+
+
+@pytest.mark.parametrize("needs", [None, "trajectories"])
+def test_a_relabeler_says_what_it_needs(needs, registries_as_before):
+    class Vague(Relabeler):
+        """Says something else."""
+
+    if needs is not None:
+        Vague.needs = needs
+    RELABELERS.register("test_vague")(Vague)
+    section = config_factory("bc", {"train": {"data": [{"path": "a", "relabel": {"type": "test_vague"}}]}}).train.data[
+        0
+    ]
+    with pytest.raises(ConfigError, match=rf"'test_vague': Vague.needs is {needs!r}, not 'window' or 'trajectory'"):
+        build_relabeler(section)

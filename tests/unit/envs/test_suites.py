@@ -244,3 +244,9 @@ def test_small_memory_rooms_need_no_memory(size, num_in_view):
     env.agent_pos, env.agent_dir = (env.success_pos[0], size // 2), 2
     keys_and_balls = np.isin(env.gen_obs()["image"][..., 0], (5, 6))
     assert keys_and_balls.sum() == num_in_view
+
+
+@pytest.mark.parametrize("prefixes", ["rooms-", ("",), ["rooms-"], (3,)])
+def test_beginnings_that_would_take_the_ids_of_others_are_refused(prefixes):
+    with pytest.raises(EnvError, match=r"must be a tuple of strings, such as \('rooms-',\), got"):
+        Suite(prefixes, "module:make")

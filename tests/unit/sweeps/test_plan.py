@@ -1,6 +1,8 @@
 """Sweep files become runs, and every mistake in them is told before anything starts."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -193,3 +195,11 @@ def test_plugins_of_the_base_are_a_list(tmp_path, listed):
     assert "base: plugins: must be a list of files or modules, got" in refused(
         tmp_path, base={**BASE, "plugins": listed}, grid={RATE: [1e-4]}
     )
+
+
+def test_plugins_among_the_keys_of_all_runs_are_loaded_first(tmp_path, registries_as_before):
+    example = str(Path(__file__).parents[3] / "examples" / "memory_plugin.py")
+    name = re.search(r'register\("(\w+)"', Path(example).read_text())[1]
+    plan = planned(tmp_path, set={"plugins": [example], "algo.sequence_encoder": {"type": name}}, seeds=2)
+    assert [run.config.algo.sequence_encoder.type for run in plan.runs()] == [name, name]
+    assert plan.runs()[0].values["plugins"] == [example]
