@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ OBS, STATE, NOISE = "obs/", "state/", "noise/"
 REWARD, RESET, MASK, ACTION = "reward", "reset", "action_mask", "action"
 STEP, PREV_ACTION = "step", "prev_action"
 """What the state holds beside the memory."""
+
+_EXPORTING = threading.Lock()
+"""What :func:`_quiet` changes belongs to the whole process."""
 
 _DTYPES = {"uint8": torch.uint8, "bool": torch.bool, "int64": torch.int64, "int32": torch.int32}
 
@@ -251,20 +255,21 @@ def export_onnx(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what the exporter says of its own internals, and of packages that it does not need."""
-    logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "torch.export")]
-    levels, checks_arguments = [log.level for log in logs], Distribution._validate_args
-    try:
-        for log in logs:
-            log.setLevel(logging.ERROR)
-        Distribution.set_default_validate_args(False)  # its checks depend on values
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.filterwarnings("ignore", message="The tensor attributes? ")
-            yield
-    finally:
-        Distribution.set_default_validate_args(checks_arguments)
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)
+    with _EXPORTING:
+        logs = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "torch.export")]
+        levels, checks_arguments = [log.level for log in logs], Distribution._validate_args
+        try:
+            for log in logs:
+                log.setLevel(logging.ERROR)
+            Distribution.set_default_validate_args(False)  # its checks depend on values
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                warnings.simplefilter("ignore", FutureWarning)
+                warnings.filterwarnings("ignore", message="The tensor attributes? ")
+                yield
+        finally:
+            Distribution.set_default_validate_args(checks_arguments)
+            for log, level in zip(logs, levels, strict=True):
+                log.setLevel(level)
 
 
 def onnx_model(module: nn.Module, example: Mapping[str, Tensor], outputs: Sequence[str], *, folds: bool = True) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -104,12 +104,21 @@ def check_all_known(owner: Any, nets: nn.ModuleDict) -> None:
     """
     known = {id(parameter) for parameter in nets.parameters()}
     for name, value in vars(owner).items():
-        held = value.parameters() if isinstance(value, nn.Module) else [value]
-        if any(isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in known for p in held):
+        if any(p.requires_grad and id(p) not in known for p in _parameters_in(value)):
             raise ConfigError(
                 f"{type(owner).__name__}.{name} is not in self.nets, so it would be neither trained nor saved: put it "
-                "there in _create_networks"
+                "there in _create_networks, or call requires_grad_(False) on it if it is fixed"
             )
+
+
+def _parameters_in(value: Any) -> Iterator[nn.Parameter]:
+    if isinstance(value, nn.Module):
+        yield from value.parameters()
+    elif isinstance(value, nn.Parameter):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _parameters_in(each)
 
 
 def _registered(registry: Registry[Any], name: str, key: str) -> Any:
@@ -124,22 +133,14 @@ def _made(key: str, cls: type[T], args: tuple[Any, ...], given: dict[str, Any]) 
     kwargs = given.pop("kwargs")
     if twice := sorted(kwargs.keys() & given.keys()):
         raise ConfigError(f"{key}.kwargs: {', '.join(twice)} cannot be set there: seqrl or {key} sets it")
-    if unknown := sorted(kwargs.keys() - _accepted(cls)):
-        raise ConfigError(f"{key}.kwargs: {cls.__name__} does not accept {', '.join(unknown)}")
+    name = getattr(cls, "__name__", repr(cls))
     try:
         inspect.signature(cls).bind(*args, **given, **kwargs)
     except TypeError as error:
-        raise ConfigError(f"{key}: {cls.__name__} does not accept its arguments: {error}") from None
-    return cls(*args, **given, **kwargs)
-
-
-def _accepted(cls: type) -> set[str]:
-    """Return the names of a constructor's arguments, those of the constructors to which it passes ``**kwargs`` too."""
-    names: set[str] = set()
-    for each in cls.__mro__:
-        if "__init__" in vars(each):
-            parameters = inspect.signature(each.__init__).parameters.values()  # type: ignore[misc]
-            names |= {p.name for p in parameters}
-            if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-                break
-    return names
+        raise ConfigError(f"{key}: {name} does not accept its arguments: {error}") from None
+    try:
+        return cls(*args, **given, **kwargs)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):  # of the constructor that **options are passed to
+            raise
+        raise ConfigError(f"{key}: {name} does not accept its arguments: {error}") from error

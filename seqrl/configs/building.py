@@ -116,8 +116,9 @@ def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: 
     if origin is dict and isinstance(value, Mapping):
         named = {k: _build_item(item, v, f"{path}.{k}", problems) for k, v in value.items()}
         return _FAILED if any(v is _FAILED for v in named.values()) else named
-    is_tuple = any(typing.get_origin(o) is tuple for o in (field.annotation, *typing.get_args(field.annotation)))
-    return tuple(value) if is_tuple and isinstance(value, list) else value  # JSON has no tuples
+    if isinstance(value, list) and tuple in (kinds := _kinds_of(field.annotation)) and list not in kinds:
+        return tuple(value)  # JSON has no tuples
+    return value
 
 
 def _build_item(item: Any, value: Any, path: str, problems: _Problems) -> Any:
@@ -158,6 +159,11 @@ def _section_of(annotation: Any) -> type[Section] | None:
     """Return the Section class of an annotation ``S`` or ``S | None``."""
     options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     return next((o for o in options if isinstance(o, type) and issubclass(o, Section)), None)
+
+
+def _kinds_of(annotation: Any) -> set[Any]:
+    options = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    return {typing.get_origin(option) or option for option in options}
 
 
 def _is_union(annotation: Any) -> bool:

@@ -62,12 +62,6 @@ class Section(BaseModel):
         return self.model_dump(serialize_as_any=True)
 
 
-class _Derived(Section):
-    """Base of the sections that are made from a plug-in's class: its defaults have to be of the types that it says."""
-
-    model_config = ConfigDict(validate_default=True)
-
-
 def _plain(value: Any) -> Any:
     """Return an option with the components' sections in it as type and options."""
     if isinstance(value, Section) and "type" in type(value).model_fields:
@@ -127,4 +121,4 @@ def _derived_section(name: str, component: Any) -> type[Section]:
         if p.kind is inspect.Parameter.KEYWORD_ONLY
     }
     options["type"] = (typing.Literal[name], name)
-    return create_model(f"{component.__name__}Section", __base__=_Derived, **options)
+    return create_model(f"{component.__name__}Section", __base__=Section, **options)

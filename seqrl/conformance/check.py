@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -93,6 +93,18 @@ def expect_close(given: Tensor, expected: Tensor, problem: str, *, atol: float, 
     difference = (given - expected).abs()
     is_near = difference <= atol + rtol * expected.abs()
     expect(is_near.all(), f"{problem} (by up to {float(difference.max()) if difference.numel() else 0.0:.3g})")
+
+
+def difference(before: Any, after: Any, path: str = "") -> str:
+    """Return where nested values differ first, as ``path: a becomes b``; "" if nowhere. A tuple is equal to a list."""
+    pairs: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(before, Mapping) and isinstance(after, Mapping) and before.keys() == after.keys():
+        pairs = ((key, value, after[key]) for key, value in before.items())
+    elif isinstance(before, list | tuple) and isinstance(after, list | tuple) and len(before) == len(after):
+        pairs = zip(range(len(before)), before, after, strict=True)
+    elif before != after:
+        return f"{path}: {before!r} becomes {after!r}"
+    return next(filter(None, (difference(a, b, f"{path}.{key}".lstrip(".")) for key, a, b in pairs)), "")
 
 
 def located(error: BaseException, path: str) -> str:

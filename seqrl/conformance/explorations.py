@@ -13,6 +13,7 @@ import numpy as np
 import seqrl.envs.exploration  # noqa: F401  (registers)
 from seqrl.conformance.cases import ACTION_SPACES
 from seqrl.conformance.check import Check, expect, named
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.seeding import seed_sequence
 from seqrl.core.spaces import ActionCodec
@@ -42,8 +43,16 @@ class ExplorationCase:
 
 
 def cases(name: str, options: Mapping[str, Any] | None = None) -> list[ExplorationCase]:
-    """Return the cases of an exploration: every action space."""
-    return [ExplorationCase(name, space, options or {}) for space in ACTION_SPACES]
+    """Return the cases of an exploration: the action spaces that it takes; none if it needs its own environment."""
+    return [case for space in ACTION_SPACES if _can_be_played(case := ExplorationCase(name, space, options or {}))]
+
+
+def _can_be_played(case: ExplorationCase) -> bool:
+    try:
+        list(_played(case.build(0), range(1)))
+    except (ConfigError, LookupError):  # refuses such actions; reads observations or task names that are not here
+        return False
+    return True
 
 
 def actions_can_be_executed(case: ExplorationCase) -> None:

@@ -171,6 +171,8 @@ def _add(todo: Plan, kind: str, name: str) -> None:
     if kind in _TABLES:
         checks, cases = _TABLES[kind]
         _add_table(todo, subject, checks, lambda: cases(name))
+        if kind == EXPLORATIONS.kind and not cases(name):
+            todo.unchecked.append(f"{subject}: not checked further, as it reads what only its own environment gives")
     if kind == ALGOS.kind:
         _add_algorithm(todo, subject, name)
     elif kind == SEQUENCE_ENCODERS.kind:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
+import sys
 import time
 
 from pydantic_core import PydanticSerializationError
 
 from seqrl.configs import BaseConfig, Section, config_factory
-from seqrl.conformance.check import ConformanceError, located
+from seqrl.conformance.check import ConformanceError, difference, located
 from seqrl.conformance.memories import CHECKS, MemoryCase
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS
@@ -40,16 +40,16 @@ def check_run(config: BaseConfig) -> None:
 
 def _check_saved(config: BaseConfig) -> None:
     try:
-        values = config.to_json()
-        if config_factory(config.algo_name, json.loads(json.dumps(values)), "config.json").to_json() == values:
-            return
-        problem = "config.json would say something else"
+        again = config_factory(config.algo_name, json.loads(json.dumps(config.to_json())), "config.json")
+        before, after = config.to_values(), again.to_values()
+        problem = difference({**before, "env": None}, {**after, "env": None})  # its kwargs may be anything
     except (ConfigError, PydanticSerializationError) as error:
         problem = str(error)
-    raise ConfigError(
-        f"this run could not be read again: {problem}\nOptions of plug-ins have to be numbers, strings, true, false or "
-        "null, or lists, tuples or dicts of these"
-    )
+    if problem:
+        raise ConfigError(
+            f"this run could not be read again from its config.json: {problem}\n"
+            "Values there are numbers, strings, true, false, null, and lists and dicts of these"
+        )
 
 
 def _check(key: str, case: MemoryCase) -> None:
@@ -62,10 +62,8 @@ def _check(key: str, case: MemoryCase) -> None:
                 check(case)
         except ConformanceError as error:
             raise ConfigError(f"{key}: memory {case.name!r}: {error} (seqrl check-plugin runs all checks)") from error
-        except (AttributeError, LookupError, TypeError, ValueError) as error:  # mistakes of the code itself
-            problem = located(error, inspect.getfile(SEQUENCE_ENCODERS.get(case.name)))
-            raise ConfigError(f"{key}: memory {case.name!r}: {problem}") from error
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            module = sys.modules.get(SEQUENCE_ENCODERS.get(case.name).__module__)
+            problem = located(error, getattr(module, "__file__", None) or "")
             logger.warning("%s: memory %r could not be checked before the run: %s", key, case.name, problem)
             return

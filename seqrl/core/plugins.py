@@ -35,11 +35,11 @@ def plugin_names(given: Plugins) -> list[str]:
     return [os.fspath(name) for name in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 
-def load_plugins(given: Plugins) -> list[str]:
-    """Import installed plug-ins (entry-point group ``seqrl.plugins``), then those given.
+def load_plugins(names: Plugins) -> list[str]:
+    """Import installed plug-ins (entry-point group ``seqrl.plugins``), then those named.
 
     Args:
-        given: Paths of Python files, or names of importable modules; or a single one.
+        names: Paths of Python files, or names of importable modules; or a single one.
 
     Returns:
         Their names.
@@ -56,13 +56,13 @@ def load_plugins(given: Plugins) -> list[str]:
             raise ConfigError(
                 f"the installed plug-in {entry.value!r}{package} cannot be imported: {type(error).__name__}: {error}"
             ) from error
-    names = plugin_names(given)
-    for name in names:
+    listed = plugin_names(names)
+    for name in listed:
         if name.endswith(".py"):
             _load_file(Path(name))
         else:
             _load_module(name)
-    return names
+    return listed
 
 
 def are_loaded(names: Iterable[str]) -> bool:
@@ -77,7 +77,8 @@ def names_foreign_module(env_id: str) -> str | None:
 
 
 def _is_of(name: str, module: str) -> bool:
-    return module.startswith(_module_prefix(Path(name))) if name.endswith(".py") else module == name
+    prefix = _module_prefix(Path(name))
+    return module[:-8] == prefix if name.endswith(".py") else module == name
 
 
 def _module_prefix(path: Path) -> str:

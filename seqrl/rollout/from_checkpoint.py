@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.configs.sections.run import EvaluationSection
 from seqrl.core.errors import CheckpointError, EnvError
-from seqrl.core.plugins import load_plugins, names_foreign_module
+from seqrl.core.plugins import Plugins, load_plugins, names_foreign_module
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.make import MakeEnv, env_maker, make_batched_env
 from seqrl.envs.vector import BatchedEnv
@@ -82,7 +82,7 @@ def env_from_checkpoint(
     env_id: str | None = None,
     kwargs: Mapping[str, Any] | None = None,
     render_mode: str | None = None,
-    plugins: Iterable[str] = (),
+    plugins: Plugins = (),
 ) -> gym.Env[Any, Any]:
     """Return one environment as a checkpoint was trained in, or another one by its id.
 

@@ -282,7 +282,7 @@ def resolve_config(
         ConfigError: If neither or both of --config and --algo are given, or anything in them is wrong.
     """
     values, gone = _values(args) if values is None else (values, [])
-    if any(text.startswith("plugins") for text in args.set):  # they make the other keys known
+    if any(text.partition("=")[0].partition(".")[0].strip() == "plugins" for text in args.set):  # needed before
         raise ConfigError("plugins: pass --plugin FILE instead of --set")
     by_place = {Path(name).absolute() if name.endswith(".py") else name: name for name in listed_plugins(values)}
     by_place |= {Path(name).absolute() if name.endswith(".py") else name: name for name in args.plugin}

@@ -81,9 +81,9 @@ class Plan:
         self.labels = key_labels(section.keys, section.names)
         self._base = copy.deepcopy(dict(base))
         self._dropped: set[str] = set()
-        load_plugins(
-            [*listed_plugins(self._base, f"{source}: base: "), *listed_plugins(section.set, f"{source}: set: ")]
-        )
+        named = load_plugins(listed_plugins(self._base, f"{source}: base: "))
+        if added := load_plugins(listed_plugins(section.set, f"{source}: set: ")):
+            self._base["plugins"] = [*named, *added]
         if not isinstance(self._base.get("algo_name"), str):
             raise ConfigError(f"{source}: base: algo_name is required, to know which algorithm's run file this is")
         self._base_config = self._config_of(section.set, section.seed_list[0], "base")[1].to_json()
@@ -126,6 +126,7 @@ class Plan:
     def _config_of(self, changes: Mapping[str, Any], seed: int, name: str) -> tuple[dict[str, Any], BaseConfig]:
         """Return a run file and its config; a component or its type is set before its other keys."""
         values = copy.deepcopy(self._base)
+        changes = {key: value for key, value in changes.items() if key != "plugins"}  # they are in the base by now
         ordered = sorted(changes.items(), key=lambda item: (item[0].count("."), not item[0].endswith(".type")))
         own = {"train.seed": seed, "experiment.name": name, "experiment.output_dir": str(self.path / "runs")}
         texts = [f"{key}={json.dumps(value)}" for key, value in (*ordered, *own.items())]

@@ -145,6 +145,8 @@ class SweepSection(Section):
         varied = {*in_cases, *self.grid, *self.draw}
         if own := sorted({*self.set, *varied} & SETTINGS_OF_THE_SWEEP.keys()):
             raise ValueError(f"{own[0]} is not for a sweep to set: {SETTINGS_OF_THE_SWEEP[own[0]]}")
+        if "plugins" in varied:
+            raise ValueError("plugins cannot vary: list all of them in 'set'")
         if both := (self.set.keys() & varied) | (self.grid.keys() & in_cases):
             raise ValueError(f"{min(both)} is given twice")
         if unknown := sorted(self.names.keys() - set(self.keys)):

@@ -18,9 +18,10 @@ from seqrl.algo.export_noise import Draw, GivenNoise, draws_of
 from seqrl.configs import config_factory
 from seqrl.conformance.cases import ACTION_SPACES, ENCODER_OBS, OBS, random_obs, small_algo
 from seqrl.core.errors import CheckpointError, ConfigError, DataError
-from seqrl.core.registry import SEQUENCE_ENCODERS
+from seqrl.core.registry import DISTRIBUTIONS, SEQUENCE_ENCODERS
 from seqrl.core.spaces import ActionCodec, ObsSpec
 from seqrl.deploy import policy_from_onnx
+from seqrl.models.distributions.continuous import DeterministicHead
 from seqrl.models.sequence_encoders.feedforward import FeedForward
 
 WINDOW = 5
@@ -228,6 +229,19 @@ def test_code_that_depends_on_values_is_named_and_nothing_else_is_said(tmp_path,
     with pytest.raises(ConfigError, match=r"cannot be exported \(GuardOnDataDependent.*: test_export\.py:\d+\)"):
         export_onnx(small_algo("bc", "test_branches"), tmp_path / "p.onnx", space_of(OBS), None)
     assert capfd.readouterr() == ("", "")
+
+
+def test_distributions_that_check_are_exported_and_check_afterwards(tmp_path, registries_as_before):
+    class CheckedHead(DeterministicHead):
+        def forward(self, parameters, action_mask):
+            torch.distributions.Laplace(parameters, parameters.exp())  # checks that the scale is above 0
+            return super().forward(parameters, action_mask)
+
+    DISTRIBUTIONS.register("test_checked")(CheckedHead)
+    algo = small_algo("bc", "gru", ACTION_SPACES["box"], WINDOW, distribution={"type": "test_checked"})
+    assert play_both(tmp_path, algo, OBS, 3) < 1e-5
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Laplace(0.0, -1.0)
 
 
 @pytest.fixture(scope="module")

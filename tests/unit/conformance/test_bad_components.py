@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,8 @@ from seqrl.configs import Section
 from seqrl.configs.building import build_section
 from seqrl.configs.section import Component
 from seqrl.conformance import ConformanceError, components, distributions, environments, explorations, timestep_encoders
-from seqrl.conformance.cases import OBS
+from seqrl.conformance.cases import ACTION_SPACES, OBS
+from seqrl.core.errors import ConfigError
 from seqrl.core.registry import DISTRIBUTIONS, EXPLORATIONS, FILTERS, MODALITIES, TIMESTEP_ENCODERS
 from seqrl.core.spaces import ObsSpec
 from seqrl.envs.exploration import Exploration
@@ -210,7 +212,8 @@ def with_default(value, kind):
     ("value", "kind", "message"),
     [
         (None, int, "odd  must be a valid integer, got None"),
-        (float("inf"), float, "odd  must be a finite number, got inf"),
+        (float("inf"), float, "odd  must be a valid number, got None"),
+        (float("inf"), Any, "saved and read again, odd: inf becomes None"),
         (Path("a"), Path, "odd  must be an instance of Path, got 'a'"),
         (int, type, "Unable to serialize unknown type: <class 'type'>"),
     ],
@@ -261,6 +264,7 @@ class Fading(Exploration):
 )
 def test_explorations(fault, check, message):
     EXPLORATIONS.register("test_fading")(Fading)
+    assert {case.actions for case in explorations.cases("test_fading")} == set(ACTION_SPACES)
     explorations.CHECKS[check](explorations.ExplorationCase("test_fading", "box", {"fault": "none"}))
     fails(explorations.CHECKS, check, explorations.ExplorationCase("test_fading", "box", {"fault": fault}), message)
 
@@ -269,3 +273,26 @@ def test_unknown_kinds_of_actions(monkeypatch):
     monkeypatch.setattr(CategoricalHead, "kinds", ("box",))
     with pytest.raises(ConformanceError, match="kinds: 'box' is no kind of actions; they are categorical, binary"):
         distributions.cases("categorical")
+
+
+class Choosy(Fading):
+    """Takes Box actions only."""
+
+    def __init__(self, codec, num_envs, seed):
+        if codec.kind != "continuous":
+            raise ConfigError("takes Box actions")
+        super().__init__(codec, num_envs, seed, fault="none")
+
+
+class Looking(Fading):
+    """Reads an observation that only its own environment has."""
+
+    def schedule(self, step):
+        return step.obs["position"][:, 0]
+
+
+def test_explorations_are_asked_about_what_they_take():
+    EXPLORATIONS.register("test_choosy")(Choosy)
+    EXPLORATIONS.register("test_looking")(Looking)
+    assert [case.actions for case in explorations.cases("test_choosy")] == ["box"]
+    assert explorations.cases("test_looking") == []

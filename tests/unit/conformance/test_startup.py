@@ -2,15 +2,20 @@
 
 import enum
 import logging
+import math
 import random
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from seqrl.configs.section import Component
 from seqrl.conformance import startup
 from seqrl.conformance.cases import small_config
 from seqrl.conformance.startup import check_run
@@ -79,10 +84,10 @@ def test_one_that_cannot_be_checked_here_is_let_through_with_a_warning(caplog, m
     assert "memory 'test_startup' could not be checked before the run: RuntimeError: needs a GPU" in caplog.text
 
 
-def test_a_mistake_of_its_code_is_told_with_its_place():
-    match = r"memory 'test_startup': AttributeError: .*no_such_method.* \(test_startup.py:\d+\)"
-    with pytest.raises(ConfigError, match=match):
-        check_run(config("mistake"))
+def test_a_mistake_of_its_code_is_told_with_its_place(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("seqrl"), "propagate", True)
+    check_run(config("mistake"))
+    assert re.search(r"could not be checked .*AttributeError: .*no_such_method.* \(test_startup.py:\d+\)", caplog.text)
 
 
 class Place(enum.Enum):
@@ -91,7 +96,18 @@ class Place(enum.Enum):
     HERE = "here"
 
 
-@pytest.mark.parametrize(("kind", "value"), [(Place, Place.HERE), (Path, Path("a")), (type, int)])
+ODD = [
+    (Place, Place.HERE),
+    (Path, Path("a")),
+    (type, int),
+    (int, None),
+    (Any, Place.HERE),
+    (Any, math.inf),
+    (dict, {1: 2}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), ODD)
 def test_options_that_cannot_be_saved_are_refused(kind, value):
     class Odd(Sum):
         def __init__(self, d_input: int, window_steps: int, *, odd=value) -> None:
@@ -99,8 +115,34 @@ def test_options_that_cannot_be_saved_are_refused(kind, value):
 
     Odd.__init__.__annotations__["odd"] = kind
     SEQUENCE_ENCODERS.register("test_odd")(Odd)
-    with pytest.raises(ConfigError, match=r"this run could not be read again: (.|\n)*(odd|<class 'type'>)"):
+    with pytest.raises(
+        ConfigError, match=r"could not be read again from its config\.json: (.|\n)*(odd|<class 'type'>)"
+    ):
         check_run(config(memory="test_odd"))
+
+
+LEGAL = [
+    (list[int], (64, 64)),
+    (tuple[int, ...], (3, 4)),
+    (Sequence[int], [1]),
+    (Any, (1, 2)),
+    (float, 1),
+    (dict, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), LEGAL)
+def test_options_that_are_the_same_in_a_run_file_are_not(kind, value):
+    class Odd(Sum):
+        def __init__(self, d_input: int, window_steps: int, *, odd=value) -> None:
+            super().__init__(d_input, window_steps)
+
+    Odd.__init__.__annotations__["odd"] = kind
+    SEQUENCE_ENCODERS.register("test_odd")(Odd)
+    check_run(config(memory="test_odd"))
+    section = Component(SEQUENCE_ENCODERS).section("test_odd")
+    assert section().odd == value
+    assert type(section().odd) is type(value)
 
 
 def test_built_in_memories_are_not_checked_again(monkeypatch):

@@ -126,6 +126,7 @@ def test_one_by_itself_is_a_list_of_one_and_is_loaded_then(tmp_path, loads):
     assert load_plugins(file) == load_plugins(str(file)) == [str(file)]
     assert are_loaded([str(file), "elsewhere/mine_plugin.py", "sys"])
     assert not are_loaded([str(file), "other_plugin.py"])
+    assert not are_loaded(["mine.py"])
     assert not are_loaded(["no_such_plugin"])
 
 

@@ -197,9 +197,13 @@ def test_plugins_of_the_base_are_a_list(tmp_path, listed):
     )
 
 
-def test_plugins_among_the_keys_of_all_runs_are_loaded_first(tmp_path, registries_as_before):
-    example = str(Path(__file__).parents[3] / "examples" / "memory_plugin.py")
-    name = re.search(r'register\("(\w+)"', Path(example).read_text())[1]
-    plan = planned(tmp_path, set={"plugins": [example], "algo.sequence_encoder": {"type": name}}, seeds=2)
-    assert [run.config.algo.sequence_encoder.type for run in plan.runs()] == [name, name]
-    assert plan.runs()[0].values["plugins"] == [example]
+def test_plugins_among_the_keys_of_all_runs_are_loaded_first_and_added(tmp_path, registries_as_before):
+    folder = Path(__file__).parents[3] / "examples"
+    first, second = (str(folder / name) for name in ("filtered_bc_plugin.py", "memory_plugin.py"))
+    name = re.search(r'register\("(\w+)"', Path(second).read_text())[1]
+    base = {"algo_name": "filtered_bc", "plugins": [first]}
+    changes = {"plugins": [second], "algo.sequence_encoder": {"type": name}}
+    runs = planned(tmp_path, base=base, set=changes, seeds=2).runs()
+    assert [run.config.algo.sequence_encoder.type for run in runs] == [name, name]
+    assert [run.values["plugins"] for run in runs] == [[first, second]] * 2
+    assert "plugins cannot vary" in refused(tmp_path, base=base, grid={"plugins": [[second], []]})
