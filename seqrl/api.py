@@ -283,7 +283,7 @@ def evaluate(
         EnvError: If the environment does not fit the policy.
     """
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
-    from seqrl.rollout.from_checkpoint import env_for_policy, maker_by_rules, played
+    from seqrl.rollout.from_checkpoint import env_for_policy, makers_by_rules, played
 
     if episodes < 1 or num_envs < 1 or seed < 0:
         raise ConfigError(
@@ -293,9 +293,8 @@ def evaluate(
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
     env_id = env if env is None or isinstance(env, str) else id_of_maker(env)
-    rules = algo.config.experiment.evaluation
-    maker: Any = maker_by_rules(checkpoint, rules, env_id=env_id, plugins=tuple(named))
-    with env_for_policy(algo, maker, min(num_envs, episodes), maker.args[0]) as environments:
+    makers: Any = makers_by_rules(checkpoint, algo.config, env_id=env_id, plugins=tuple(named))
+    with env_for_policy(algo, makers, min(num_envs, episodes), makers[0].args[0]) as environments:
         return played(algo, environments, episodes, seed=seed, deterministic=deterministic)
 
 

@@ -46,10 +46,12 @@ class OnnxPolicy:
         """Begin a new episode in the rows that are True, in batched use.
 
         Raises:
-            DataError: If there is another number of rows.
+            DataError: If they are no bools, or of another number.
         """
         if self._state is not None:
-            rows = np.asarray(rows, bool)
+            rows = np.asarray(rows)
+            if rows.dtype != bool:
+                raise DataError(f"rows must be one bool for each row, got {rows.dtype}")
             if rows.shape != self._is_first.shape:
                 raise DataError(f"rows has shape {rows.shape}, but the episode has {counted_rows(len(self._is_first))}")
             self._is_first = self._is_first | rows

@@ -152,10 +152,12 @@ class Inputs:
         """Refuse bytes as images of floats in the first batch: they show there, and a look costs time."""
         if self._has_seen_images:
             return
-        for name in (name for name, values in self.values.items() if values == "unit" and name in obs):
-            if (largest := float(obs[name].max())) > UNIT_LIMIT:
-                raise DataError(f"the data's {entry_label(name)} has {largest:g}, {BEYOND_UNIT}")
-        self._has_seen_images = True
+        names = [name for name, values in self.values.items() if values == "unit" and name in obs]
+        largest = {name: float(obs[name].max()) for name in names}
+        for name, value in largest.items():
+            if value > UNIT_LIMIT:
+                raise DataError(f"the data's {entry_label(name)} has {value:g}, {BEYOND_UNIT}")
+        self._has_seen_images = all(largest.values())  # a blank batch says nothing
 
     def scaled(self, inputs: SeqInputs) -> SeqInputs:
         """Return inputs scaled as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""

@@ -12,7 +12,7 @@ from seqrl.algo.acting import VectorPolicy, missing_goal
 from seqrl.algo.algo import Algo
 from seqrl.algo.inputs import entry_label, obs_entries, with_goals
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import DataError
+from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.image_bytes import images_of_bytes
 from seqrl.core.nested_spaces import children, leaves, parts_given
 from seqrl.core.obs_entry import changed_rows, check_present, counted_rows, num_rows_of
@@ -70,9 +70,15 @@ class RolloutPolicy:
         self._calls += 1
 
     def reset_rows(self, rows: np.ndarray) -> None:
-        """Begin a new episode in the rows that are True, in batched use."""
+        """Begin a new episode in the rows that are True, in batched use.
+
+        Raises:
+            DataError: If they are no bools, or of another number.
+        """
         if self._vector is not None:
-            rows = np.asarray(rows, bool)
+            rows = np.asarray(rows)
+            if rows.dtype != bool:
+                raise DataError(f"rows must be one bool for each row, got {rows.dtype}")
             if rows.shape != (self._vector.num_rows,):
                 raise DataError(
                     f"rows has shape {rows.shape}, but the episode has {counted_rows(self._vector.num_rows)}"
@@ -143,7 +149,12 @@ class RolloutPolicy:
         if not keys:
             raise DataError("a goal was given, but this policy reads none (observation.goal_keys is empty)")
         if isinstance(goal, Mapping):
-            return dict(goal)
+            known = {key: key for key in keys} | ({"desired_goal": "achieved_goal"} if "achieved_goal" in keys else {})
+            if unknown := sorted(goal.keys() - known.keys()):
+                raise DataError(
+                    f"goal: {unknown[0]!r} is not among {', '.join(known)}{did_you_mean(unknown[0], list(known))}"
+                )
+            return {known[key]: value for key, value in goal.items()}
         if len(keys) != 1:
             wanted = ", ".join(f"{key!r}: ..." for key in keys)
             raise DataError(f"goal is of type {type(goal).__name__}; this policy reads several: pass goal={{{wanted}}}")
@@ -151,8 +162,11 @@ class RolloutPolicy:
 
     def _rows(self, given: Mapping[str, Any], goal: Any, is_batched: bool) -> dict[str, np.ndarray]:
         """Return what the policy reads, and an action mask: name -> ``(rows, ...)``."""
+        goals = self._goals(goal)
+        if "desired_goal" in self.algo.obs and "achieved_goal" in goals:  # the same goal, read once more
+            given = {**given, "desired_goal": goals["achieved_goal"]}
         check_present(self.algo.obs.keys() - {GOAL_PREFIX + key for key in self.algo.goal_keys}, given)
-        seen = with_goals(self.algo.goal_keys, given, self._goals(goal), missing_goal)
+        seen = with_goals(self.algo.goal_keys, given, goals, missing_goal)
         rows = {name: self._array(name, seen[name], is_batched) for name in (*self.algo.obs, MASK_KEY) if name in seen}
         return rows if is_batched else {name: row[None] for name, row in rows.items()}
 

@@ -283,7 +283,7 @@ def _device(t: Translation, value: Any) -> None:
 
 def _tasks(t: Translation, value: Any) -> None:
     if value:
-        t.partly["experiment.additional_envs"] = "list them in env.tasks, each with a name"
+        t.partly["experiment.additional_envs"] = "list them in env.tasks"
 
 
 def _columns(t: Translation) -> dict[str, Any]:

@@ -67,5 +67,15 @@ def with_readable_text(obs: Any) -> Any:
         return {name: with_readable_text(part) for name, part in obs.items()}
     if isinstance(obs, tuple):
         return tuple(with_readable_text(part) for part in obs)
-    is_text = isinstance(obs, str) or (isinstance(obs, np.ndarray | list) and np.asarray(obs).dtype.kind == "U")
-    return encode_text(obs) if is_text else obs
+    return encode_text(obs) if _is_text(obs) else obs
+
+
+def _is_text(obs: Any) -> bool:
+    if isinstance(obs, str | bytes):
+        return True
+    if not isinstance(obs, np.ndarray | list):
+        return False
+    given = np.asarray(obs)
+    return given.dtype.kind in "US" or (
+        given.dtype == object and all(isinstance(x, str | bytes) for x in given.ravel())
+    )

@@ -93,7 +93,7 @@ class Mixture(gym.Env[Any, Any]):
         task_seed = int(self.np_random.integers(2**31)) if self._task in self._unseeded else None
         self._unseeded.discard(self._task)
         obs, info = self._envs[self._task].reset(seed=task_seed, options=options)
-        return self._seen(obs, info), {**info, "env_name": self.names[self._task]}
+        return self._seen(obs, info), {"env_name": self.names[self._task], **info}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the task."""

@@ -93,12 +93,14 @@ class Evaluator:
         episodes = None if episodes is None else max(episodes, self._least)
         begin = time.perf_counter()
         self.env.codec = algo.codec
+        faults_before = self.env.num_faults
         with evaluation_mode(algo, integer_seed(self._seed, "eval", "policy", epoch)):
             is_greedy = self._section.deterministic
             engine = self._engines.ready(algo, deterministic=is_greedy)
             policy = AlgoPolicy(algo, self.env.num_envs, deterministic=is_greedy, engine=engine)
             seed = integer_seed(self._seed, "eval", "env", epoch)
             ended = evaluate_episodes(self.env, policy, episodes, seed=seed, max_steps=max_steps, on_step=on_step)
+        warn_of_faults(self.env, faults_before)
         if not ended and not is_asked:
             logger.warning(
                 "no episode ended within experiment.evaluation.max_steps_per_env, %s steps: nothing was evaluated",
@@ -119,6 +121,15 @@ class Evaluator:
         if self._env is not None:
             self._env.close()
             self._env = None
+
+
+def warn_of_faults(env: BatchedEnv, before: int) -> None:
+    """Warn of environments that failed since there were so many failures: their episodes do not count."""
+    if failed := env.num_faults - before:
+        times = "once" if failed == 1 else f"{failed} times"
+        logger.warning(
+            "an environment failed %s in evaluation, and those episodes do not count: %s", times, env.last_fault
+        )
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ import gymnasium as gym
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
-from seqrl.configs.sections.run import EvaluationSection
+from seqrl.configs import BaseConfig
+from seqrl.configs.sections.run import EnvSection
 from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import Plugins, load_plugins, names_foreign_module
 from seqrl.core.seeding import integer_seed
 from seqrl.envs.make import MakeEnv, env_maker, make_batched_env
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.agreement import check_actions, check_observations
-from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes
+from seqrl.rollout.environments import Task, tasks
+from seqrl.rollout.evaluator import evaluation_mode, normalized_scores, summarize_episodes, warn_of_faults
 from seqrl.rollout.rollouts import AlgoPolicy, OnStep, evaluate_episodes
+
+logger = logging.getLogger(__name__)
 
 
 def env_maker_from_checkpoint(
@@ -43,37 +48,62 @@ def env_maker_from_checkpoint(
         raise CheckpointError(f"{checkpoint.path}: the card's 'env' is not an object: {str(recorded)[:60]}")
     if env_id is not None:
         return env_maker(env_id, kwargs, **options)
-    env_id = recorded.get("id")
-    if not env_id:
+    if not (recorded_id := recorded.get("id")):
         raise CheckpointError(f"{checkpoint.path} names no environment; give one (--env ID, or env_id=ID in Python)")
-    if module := names_foreign_module(str(env_id)):
+    return _maker_of(checkpoint, Task(str(recorded_id), {**recorded.get("kwargs", {}), **(kwargs or {})}), options)
+
+
+def _maker_of(checkpoint: Checkpoint, task: Task, options: Mapping[str, Any]) -> MakeEnv:
+    if module := names_foreign_module(task.env_id):
         raise CheckpointError(
-            f"{checkpoint.path} needs the environment {env_id!r}, whose module {module!r} is never imported unasked. "
-            f"If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
+            f"{checkpoint.path} needs the environment {task.env_id!r}, whose module {module!r} is never imported "
+            f"unasked. If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
         )
-    return env_maker(str(env_id), {**recorded.get("kwargs", {}), **(kwargs or {})}, **options)
+    return env_maker(task.env_id, task.kwargs, **options)
 
 
-def maker_by_rules(
-    checkpoint: Checkpoint, evaluation: EvaluationSection, *, env_id: str | None = None, **options: Any
-) -> MakeEnv:
+def maker_by_rules(checkpoint: Checkpoint, config: BaseConfig, *, env_id: str | None = None, **options: Any) -> MakeEnv:
     """Return what makes a checkpoint's environment by the rules of the run's evaluations, or another one without them.
 
     Args:
         checkpoint: Of a run.
-        evaluation: Its ``max_steps`` and ``terminate_on_success`` are the rules.
+        config: Its run file. Of several tasks, the first is taken, with a warning.
         env_id: Another id, chosen by the user.
-        options: ``kwargs``, ``plugins``, and ``max_episode_steps``, which also in ``kwargs`` replaces ``max_steps``.
+        options: ``kwargs``, ``plugins``, and ``max_episode_steps``, which also in ``kwargs`` replaces the run's
+            ``max_steps``.
 
     Raises:
         CheckpointError: As :func:`env_maker_from_checkpoint`.
     """
-    if env_id is None:
-        if options.get("max_episode_steps") is None and "max_episode_steps" not in (options.get("kwargs") or {}):
-            options["max_episode_steps"] = evaluation.max_steps
-        if evaluation.terminate_on_success:
-            options["terminate_on_success"] = True
-    return env_maker_from_checkpoint(checkpoint, env_id=env_id, **options)
+    if env_id is not None:
+        return env_maker_from_checkpoint(checkpoint, env_id=env_id, **options)
+    if config.env.common_space == "off" and len(config.env.tasks) > 1:
+        logger.warning("%s has %d tasks, of which only the first is played", checkpoint.path, len(config.env.tasks))
+    return env_maker_from_checkpoint(checkpoint, **_by_rules(config, options))
+
+
+def makers_by_rules(
+    checkpoint: Checkpoint, config: BaseConfig, *, env_id: str | None = None, **options: Any
+) -> list[MakeEnv]:
+    """Return what makes the environments of a run's evaluations: all tasks, with ``env.eval_kwargs``, by its rules.
+
+    Args and errors are those of :func:`maker_by_rules`.
+    """
+    first = maker_by_rules(checkpoint, config.model_copy(update={"env": EnvSection()}), env_id=env_id, **options)
+    recorded = checkpoint.card.get("env") or {}
+    if env_id is not None:
+        return [first]
+    found = tasks(config.env, recorded.get("id"), recorded.get("kwargs", {}), is_evaluation=True)
+    options = _by_rules(config, options)
+    added = options.pop("kwargs", None) or {}
+    return [_maker_of(checkpoint, Task(task.env_id, {**task.kwargs, **added}), options) for task in found]
+
+
+def _by_rules(config: BaseConfig, options: dict[str, Any]) -> dict[str, Any]:
+    rules = config.experiment.evaluation
+    if options.get("max_episode_steps") is None and "max_episode_steps" not in (options.get("kwargs") or {}):
+        options = {**options, "max_episode_steps": rules.max_steps}
+    return {**options, "terminate_on_success": True} if rules.terminate_on_success else options
 
 
 def env_from_checkpoint(
@@ -102,19 +132,22 @@ def env_from_checkpoint(
 
 
 @contextmanager
-def env_for_policy(algo: Algo, make: MakeEnv, num_envs: int, env_id: str) -> Iterator[BatchedEnv]:
+def env_for_policy(algo: Algo, make: MakeEnv | Sequence[MakeEnv], num_envs: int, env_id: str) -> Iterator[BatchedEnv]:
     """Yield parallel environments that have been found to fit a policy, and close them.
+
+    They are restarted when they fail, as in training (``env.max_restarts``).
 
     Args:
         algo: The policy.
-        make: Makes one environment.
-        num_envs: How many.
+        make: Makes one environment; several, which the environments take in turn.
+        num_envs: How many; at least one of each.
         env_id: For messages.
 
     Raises:
         EnvError: If the environment gives or takes something else than the policy does, or complains while it is used.
     """
-    env = make_batched_env(make, num_envs)
+    least = 1 if callable(make) else len(make)
+    env = make_batched_env(make, max(num_envs, least), max_restarts=algo.config.env.max_restarts)
     try:
         check_observations(env.observation_space, algo.obs, env_id)
         check_actions(env.codec.space, algo.codec.space, env_id)
@@ -140,13 +173,15 @@ def played(
     Args:
         algo: The policy.
         env: Where, from :func:`env_for_policy`.
-        num_episodes: How many.
+        num_episodes: How many; at least one in each environment.
         seed: Of the environments and of a policy that samples.
         deterministic: Act greedily.
         on_step: Called with every step.
     """
     with evaluation_mode(algo, integer_seed(seed, "policy")):
         policy = AlgoPolicy(algo, env.num_envs, deterministic=deterministic)
-        episodes = evaluate_episodes(env, policy, num_episodes, seed=integer_seed(seed, "env"), on_step=on_step)
+        wanted = max(num_episodes, env.num_envs)
+        episodes = evaluate_episodes(env, policy, wanted, seed=integer_seed(seed, "env"), on_step=on_step)
+    warn_of_faults(env, 0)
     metrics = summarize_episodes(episodes)
     return metrics | normalized_scores(metrics, algo.config.env.reference_scores)

@@ -104,7 +104,7 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)
     options = {"kwargs": args.env_kwargs, "plugins": tuple(args.plugin)}
-    maker: Any = maker_by_rules(checkpoint, algo.config.experiment.evaluation, env_id=args.env, **options)
+    maker: Any = maker_by_rules(checkpoint, algo.config, env_id=args.env, **options)
     probe = maker()
     check_observations(probe.observation_space, algo.obs, maker.args[0])
     check_actions(probe.action_space, algo.codec.space, maker.args[0])

@@ -121,8 +121,7 @@ def _probe(
     extra = {**algo.config.env.eval_kwargs, **args.env_kwargs}
 
     def make_maker(kwargs: Any) -> Any:
-        rules = algo.config.experiment.evaluation
-        return maker_by_rules(checkpoint, rules, kwargs=kwargs, plugins=tuple(args.plugin))
+        return maker_by_rules(checkpoint, algo.config, kwargs=kwargs, plugins=tuple(args.plugin))
 
     env_id, known = make_maker(extra).args[:2]
     trained = make_maker({}).args[1]

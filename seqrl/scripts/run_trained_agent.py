@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(args)
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
-    from seqrl.rollout.from_checkpoint import maker_by_rules
+    from seqrl.rollout.from_checkpoint import makers_by_rules
     from seqrl.rollout.video import check_video_suffix
 
     if args.video is not None:
@@ -69,15 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint, args.device)
     options = {"kwargs": args.env_kwargs, "max_episode_steps": args.horizon, "plugins": tuple(args.plugin)}
-    maker: Any = maker_by_rules(checkpoint, algo.config.experiment.evaluation, env_id=args.env, **options)
-    metrics = _rollouts(args, algo, maker)
+    makers: list[Any] = makers_by_rules(checkpoint, algo.config, env_id=args.env, **options)  # type: ignore[assignment]
+    metrics = _rollouts(args, algo, makers)
     if args.json:
         print(json.dumps(metrics, indent=2))
     else:
         width = max(map(len, metrics))
         print("\n".join(f"{name:<{width}}  {value:.4g}" for name, value in metrics.items()))
     if args.video is not None:
-        _film(args, algo, maker)
+        _film(args, algo, makers[0])
     return 0
 
 
@@ -96,18 +96,18 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("--render needs a display, and there is none (DISPLAY is not set); --video FILE needs none")
 
 
-def _rollouts(args: argparse.Namespace, algo: Any, maker: Any) -> dict[str, float]:
+def _rollouts(args: argparse.Namespace, algo: Any, makers: Sequence[Any]) -> dict[str, float]:
     """Return statistics of the episodes, and write them to a dataset if asked."""
     from seqrl.rollout.from_checkpoint import env_for_policy, played
     from seqrl.rollout.rollouts import EpisodeCollector
 
-    shown = functools.partial(maker, render_mode="human") if args.render else maker
+    shown = [functools.partial(maker, render_mode="human") for maker in makers] if args.render else makers
     num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
-    with env_for_policy(algo, shown, num_envs, maker.args[0]) as env:
+    with env_for_policy(algo, shown, num_envs, makers[0].args[0]) as env:
         collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
         metrics = played(algo, env, args.n_rollouts, seed=args.seed, deterministic=not args.sample, on_step=collector)
     if collector is not None:
-        _write(args, maker, env, collector.trajectories)
+        _write(args, makers[0], env, collector.trajectories)
     return metrics
 
 

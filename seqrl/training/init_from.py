@@ -15,7 +15,7 @@ from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import expanded
 from seqrl.training.run_folder import saved_config
 
-TAKEN = ("window_steps", "normalize_obs", "normalize_actions")
+TAKEN = ("window_steps", "normalize_obs", "normalize_actions", "normalize_rewards")
 LEARNING = (
     "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "filter", "online_coeff",
     "offline_coeff", "critic_loss_weight",
@@ -60,11 +60,11 @@ def take_weights(algo: Algo, path: str | Path) -> None:
 
     Raises:
         CheckpointError: If it is missing, damaged, of other networks, or not finite.
-        ConfigError: If its networks know observations or actions on another scale than the run file asks for.
+        ConfigError: If its networks know observations, actions or rewards on another scale than the run file asks for.
     """
     checkpoint = read_checkpoint(expanded(path), allow_nonfinite=algo.config.train.allow_nonfinite)
     former = checkpoint.json_object("config.json")
-    for key in ("normalize_obs", "normalize_actions"):
+    for key in ("normalize_obs", "normalize_actions", *(("normalize_rewards",) if algo.scales_rewards else ())):
         own, theirs = getattr(algo.config.train, key), former.get("train", {}).get(key, "none")
         if own != theirs:
             raise ConfigError(

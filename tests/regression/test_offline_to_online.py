@@ -5,6 +5,7 @@ import json
 import pytest
 
 import seqrl
+from seqrl.core.errors import ConfigError
 
 ALGOS = ("actor_critic", "multitask", "iql", "td3_bc", "cql", "bcq", "edac")
 DATA = {"scripted": "seqrl/PointRecall-v0", "episodes": 20, "noise": 0.5, "name": "demos"}
@@ -54,3 +55,12 @@ def test_it_goes_on_online_from_its_weights_beside_the_data(algo, tmp_path):
     assert last["data/replay/transitions"] > 40
     assert last["data/demos/trajectories"] == 18  # two are held out
     assert 0.0 < last["data/demos/share"] < 1.0
+
+
+def test_rewards_on_another_scale_are_told(tmp_path):
+    scaled = {"normalize_rewards": "return_range"}
+    run(tmp_path, "iql", "offline", train={"num_epochs": 1, **scaled})
+    given = {"num_epochs": 0, "init_from": str(tmp_path / "offline")}
+    run(tmp_path, "iql", "same", train={**given, **scaled})
+    with pytest.raises(ConfigError, match=r"set train\.normalize_rewards to 'return_range'"):
+        run(tmp_path, "iql", "other", train=given)

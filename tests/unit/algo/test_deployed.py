@@ -13,6 +13,7 @@ from seqrl.configs import config_factory
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import obs_specs
 from seqrl.deploy import policy_from_onnx
+from seqrl.training.learner import predict_cost
 
 ACTIONS = spaces.Box(-1.0, 1.0, (2,))
 STATE = spaces.Dict(
@@ -264,9 +265,42 @@ def test_a_goal_that_is_a_category_counts_from_where_the_space_does():
          "goal={'object': ..., 'room': ...}"),
         ((), {"object": GOAL}, False, "a goal was given, but this policy reads none"),
         ((), GOAL, False, "a goal was given, but this policy reads none"),
+        (("object",), {"objekt": GOAL}, False, "goal: 'objekt' is not among object; did you mean 'object'"),
+        (("object",), {"desired_goal": GOAL}, False, "goal: 'desired_goal' is not among object"),
     ],
 )  # fmt: skip
 def test_a_goal_that_does_not_fit_is_refused(keys, goal, is_batched, text):
     ob = {k: np.stack([v] * 4) for k, v in OB.items()} if is_batched else OB
     with pytest.raises(DataError, match=re.escape(text)):
         with_goals(*keys)(ob, goal, batched_ob=is_batched)
+
+
+REACH = spaces.Dict({name: spaces.Box(-9, 9, (3,)) for name in ("observation", "achieved_goal", "desired_goal")})
+
+
+@pytest.mark.parametrize("keys", [None, ["observation"]])
+def test_a_goal_of_gymnasium_has_either_name_and_is_read_as_one(keys):
+    policy = RolloutPolicy(build(REACH, goal_keys=["achieved_goal"], keys=keys), REACH)
+    ob = {name: np.zeros(3, np.float32) for name in REACH}
+    wanted = policy({**ob, "desired_goal": GOAL})
+    for goal in ({"achieved_goal": GOAL}, {"desired_goal": GOAL}, GOAL):
+        policy.start_episode()
+        np.testing.assert_array_equal(policy(ob, goal=goal), wanted)
+    policy.start_episode()
+    assert not np.array_equal(policy(ob), wanted)
+
+
+def test_rows_are_told_by_flags(policy_of):
+    policy = policy_of("state")
+    policy(state(None, 3), batched_ob=True)
+    with pytest.raises(DataError, match="rows must be one bool for each row, got int64"):
+        policy.reset_rows([0])
+
+
+def test_a_blank_batch_is_no_look_at_the_images():
+    algo = build(FLOATS, {"type": "auto"})
+    predict_cost(algo, algo.config.train)
+    with pytest.raises(DataError, match="the data's observation 'image' has 200"):
+        algo.process_batch_for_training(
+            {"obs": {"image": torch.full((2, 3, 16, 15, 3), 200.0)}, "actions": torch.zeros(2, 3, 2)}
+        )

@@ -11,7 +11,7 @@ import seqrl
 from seqrl.algo.ema import AveragedNets
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.spaces import ObsSpec
-from seqrl.core.text import decode_text, encode_text
+from seqrl.core.text import decode_text, encode_text, with_readable_text
 from seqrl.data.ingest import open_store
 from seqrl.models.timestep_encoders import TEXT_FUNCTIONS, TextModality
 
@@ -35,6 +35,14 @@ def table(tmp_path):
     vectors = np.random.default_rng(0).normal(size=(3, 5))
     np.save(tmp_path / "vectors.npy", vectors)
     return {"texts": TEXTS, "vectors": str(tmp_path / "vectors.npy"), "d_vector": 5, "d_output": 4}, vectors
+
+
+@pytest.mark.parametrize("given", [b"ab", "ab", np.array(b"ab"), np.array("ab"), np.array("ab", object)])
+def test_text_is_read_in_all_its_forms(given):
+    np.testing.assert_array_equal(with_readable_text({"say": given})["say"], encode_text("ab"))
+    np.testing.assert_array_equal(with_readable_text(np.stack([given, given])), encode_text(["ab", "ab"]))
+    numbers = np.zeros(3, object)
+    assert with_readable_text(numbers) is numbers
 
 
 def test_a_table_gives_each_sentence_its_row(table):
