@@ -50,7 +50,7 @@ def test_a_sound_memory(tmp_path, capsys):
     code, lines = check(capsys, write(tmp_path, "sum_of_all"))
     assert code == 0
     assert any(line.startswith("ok    memory 'sum_of_all': is causal (0.") for line in lines)
-    assert lines[-1] == "13 of 13 checks passed"
+    assert lines[-1] == "14 of 14 checks passed"
 
 
 def test_a_memory_that_looks_ahead(tmp_path, capsys):

@@ -265,7 +265,7 @@ def test_a_goal_that_is_a_category_counts_from_where_the_space_does():
          "goal={'object': ..., 'room': ...}"),
         ((), {"object": GOAL}, False, "a goal was given, but this policy reads none"),
         ((), GOAL, False, "a goal was given, but this policy reads none"),
-        (("object",), {"objec": GOAL}, False, "goal: 'objec' is not among object; did you mean 'object'"),
+        (("object",), {"objects": GOAL}, False, "goal: 'objects' is not among object; did you mean 'object'"),
         (("object",), {"desired_goal": GOAL}, False, "goal: 'desired_goal' is not among object"),
     ],
 )  # fmt: skip
