@@ -270,7 +270,7 @@ def evaluate(
 
     Args:
         agent: A checkpoint, a run's folder (its last checkpoint), or a run.
-        episodes: How many.
+        episodes: How many; at least one of each task.
         env: Another environment than that of training: a gymnasium id, or what makes it.
         num_envs: Environments stepped at once.
         seed: Of the environments and of a policy that samples.

@@ -157,7 +157,7 @@ class Inputs:
         for name, value in largest.items():
             if value > UNIT_LIMIT:
                 raise DataError(f"the data's {entry_label(name)} has {value:g}, {BEYOND_UNIT}")
-        self._has_seen_images = all(largest.values())  # a blank batch says nothing
+        self._has_seen_images = not names or any(largest.values())  # a blank batch says nothing
 
     def scaled(self, inputs: SeqInputs) -> SeqInputs:
         """Return inputs scaled as the networks know them (``train.normalize_obs``, ``train.normalize_actions``)."""

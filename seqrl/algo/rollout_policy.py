@@ -149,12 +149,15 @@ class RolloutPolicy:
         if not keys:
             raise DataError("a goal was given, but this policy reads none (observation.goal_keys is empty)")
         if isinstance(goal, Mapping):
-            known = {key: key for key in keys} | ({"desired_goal": "achieved_goal"} if "achieved_goal" in keys else {})
-            if unknown := sorted(goal.keys() - known.keys()):
+            given = {key: goal[key] for key in keys if key in goal}
+            if "achieved_goal" in keys and "desired_goal" in goal:  # gymnasium's name for it
+                given.setdefault("achieved_goal", goal["desired_goal"])
+            unknown = sorted(map(str, goal.keys() - given.keys() - {"desired_goal"}))
+            if unknown and len(given) < len(keys):  # the observation's own goal would be read instead
                 raise DataError(
-                    f"goal: {unknown[0]!r} is not among {', '.join(known)}{did_you_mean(unknown[0], list(known))}"
+                    f"goal: {unknown[0]!r} is not among {', '.join(keys)}{did_you_mean(unknown[0], list(keys))}"
                 )
-            return {known[key]: value for key, value in goal.items()}
+            return given
         if len(keys) != 1:
             wanted = ", ".join(f"{key!r}: ..." for key in keys)
             raise DataError(f"goal is of type {type(goal).__name__}; this policy reads several: pass goal={{{wanted}}}")

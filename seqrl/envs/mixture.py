@@ -28,7 +28,8 @@ class Mixture(gym.Env[Any, Any]):
 
     Where observations differ, each becomes one vector, categories one-hot, padded with zeros to the longest. Where
     discrete actions differ, the space has as many as the task with the most, and ``action_mask`` is observed: it
-    allows the task's own. ``info["env_name"]`` of a reset names the task, so metrics are told for each.
+    allows the task's own. ``info["env_name"]`` of a reset names the task, so metrics are told for each; tasks of one id
+    may bring names of their own.
 
     Args:
         tasks: Id, and ``kwargs``, of each.
@@ -93,7 +94,11 @@ class Mixture(gym.Env[Any, Any]):
         task_seed = int(self.np_random.integers(2**31)) if self._task in self._unseeded else None
         self._unseeded.discard(self._task)
         obs, info = self._envs[self._task].reset(seed=task_seed, options=options)
-        return self._seen(obs, info), {"env_name": self.names[self._task], **info}
+        return self._seen(obs, info), {**info, **self._named(info)}
+
+    def _named(self, info: dict[str, Any]) -> dict[str, Any]:
+        name = self.names[self._task]
+        return {} if self.names.count(name) > 1 and "env_name" in info else {"env_name": name}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the task."""

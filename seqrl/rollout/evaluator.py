@@ -124,12 +124,10 @@ class Evaluator:
 
 
 def warn_of_faults(env: BatchedEnv, before: int) -> None:
-    """Warn of environments that failed since there were so many failures: their episodes do not count."""
+    """Warn of environments that failed since there were so many failures: episodes that they cut short do not count."""
     if failed := env.num_faults - before:
-        times = "once" if failed == 1 else f"{failed} times"
-        logger.warning(
-            "an environment failed %s in evaluation, and those episodes do not count: %s", times, env.last_fault
-        )
+        text = "an environment failed %s in evaluation; episodes that this cut short do not count: %s"
+        logger.warning(text, "once" if failed == 1 else f"{failed} times", env.last_fault)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.configs import BaseConfig
-from seqrl.configs.sections.run import EnvSection
 from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import Plugins, load_plugins, names_foreign_module
 from seqrl.core.seeding import integer_seed
@@ -67,7 +66,7 @@ def maker_by_rules(checkpoint: Checkpoint, config: BaseConfig, *, env_id: str | 
 
     Args:
         checkpoint: Of a run.
-        config: Its run file. Of several tasks, the first is taken, with a warning.
+        config: Its run file; of several tasks, the first is made.
         env_id: Another id, chosen by the user.
         options: ``kwargs``, ``plugins``, and ``max_episode_steps``, which also in ``kwargs`` replaces the run's
             ``max_steps``.
@@ -77,8 +76,6 @@ def maker_by_rules(checkpoint: Checkpoint, config: BaseConfig, *, env_id: str | 
     """
     if env_id is not None:
         return env_maker_from_checkpoint(checkpoint, env_id=env_id, **options)
-    if config.env.common_space == "off" and len(config.env.tasks) > 1:
-        logger.warning("%s has %d tasks, of which only the first is played", checkpoint.path, len(config.env.tasks))
     return env_maker_from_checkpoint(checkpoint, **_by_rules(config, options))
 
 
@@ -89,14 +86,21 @@ def makers_by_rules(
 
     Args and errors are those of :func:`maker_by_rules`.
     """
-    first = maker_by_rules(checkpoint, config.model_copy(update={"env": EnvSection()}), env_id=env_id, **options)
-    recorded = checkpoint.card.get("env") or {}
+    first = maker_by_rules(checkpoint, config, env_id=env_id, **options)
     if env_id is not None:
         return [first]
-    found = tasks(config.env, recorded.get("id"), recorded.get("kwargs", {}), is_evaluation=True)
+    recorded = checkpoint.card["env"]
     options = _by_rules(config, options)
-    added = options.pop("kwargs", None) or {}
-    return [_maker_of(checkpoint, Task(task.env_id, {**task.kwargs, **added}), options) for task in found]
+    kwargs = {**config.env.eval_kwargs, **(options.pop("kwargs", None) or {})}
+    section = config.env.model_copy(update={"eval_kwargs": kwargs})
+    found = tasks(section, str(recorded["id"]), recorded.get("kwargs", {}), is_evaluation=True)
+    return [_maker_of(checkpoint, task, options) for task in found]
+
+
+def warn_of_other_tasks(checkpoint: Checkpoint, config: BaseConfig) -> None:
+    """Warn if a run has more tasks than the one that :func:`maker_by_rules` makes."""
+    if config.env.common_space == "off" and len(config.env.tasks) > 1:
+        logger.warning("%s has %d tasks, of which only the first is played", checkpoint.path, len(config.env.tasks))
 
 
 def _by_rules(config: BaseConfig, options: dict[str, Any]) -> dict[str, Any]:

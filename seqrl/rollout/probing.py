@@ -29,7 +29,7 @@ from seqrl.models.image_cores import skip_local_weights
 from seqrl.reports.comparison_figures import format_estimate, markdown_table
 from seqrl.reports.intervals import Estimate, mean_interval, share_interval
 from seqrl.reports.plots import COLOURS, TITLE_SIZE, make_figure, save_figure
-from seqrl.rollout.evaluator import evaluation_mode
+from seqrl.rollout.evaluator import evaluation_mode, warn_of_faults
 from seqrl.rollout.from_checkpoint import env_for_policy
 from seqrl.rollout.rollouts import AlgoPolicy, evaluate_episodes
 
@@ -116,7 +116,9 @@ class Player:
             evaluation_mode(algo, integer_seed(self.seed, "policy")),
         ):
             policy = AlgoPolicy(algo, env.num_envs, deterministic=self.deterministic, clear_at=clear_at)
-            return evaluate_episodes(env, policy, self.num_episodes, seed=integer_seed(self.seed, "env"))
+            episodes = evaluate_episodes(env, policy, self.num_episodes, seed=integer_seed(self.seed, "env"))
+            warn_of_faults(env, 0)
+        return episodes
 
 
 def point_of(value: Any, episodes: Sequence[Episode]) -> Point:

@@ -144,7 +144,7 @@ class EpisodeCollector:
     Args:
         env: What is recorded.
         num_episodes: How many.
-        max_steps: Store longer episodes in pieces of this length.
+        max_steps: Store longer episodes in pieces of this length; None records whole ones, none that a fault cut short.
 
     Attributes:
         trajectories: What has been recorded and not been taken.
@@ -153,7 +153,7 @@ class EpisodeCollector:
     def __init__(self, env: BatchedEnv, num_episodes: int, max_steps: int | None = None) -> None:
         self.trajectories: list[Trajectory] = []
         self._codec = env.codec
-        self._recorder = Recorder(max_steps)
+        self._recorder, self._is_whole = Recorder(max_steps), max_steps is None
         self._quota = row_quota(num_episodes, env.num_envs)
 
     def __call__(self, actions: np.ndarray | None, step: TimeStep) -> None:
@@ -162,8 +162,10 @@ class EpisodeCollector:
             self._recorder.start(step)
             return
         recorded = self._recorder.add_by_row(self._codec.decode(actions), step)
-        self.trajectories += [trajectory for row, trajectory in recorded if self._quota[row] > 0]
-        self._quota -= _whole(step)
+        whole = _whole(step)
+        wanted = (self._quota > 0) & (whole | (not self._is_whole))
+        self.trajectories += [trajectory for row, trajectory in recorded if wanted[row]]
+        self._quota -= whole
 
     def taken(self) -> list[Trajectory]:
         """Return what has been recorded, and forget it."""

@@ -99,10 +99,12 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
         )
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.rollout.agreement import check_actions, check_observations
-    from seqrl.rollout.from_checkpoint import maker_by_rules
+    from seqrl.rollout.from_checkpoint import maker_by_rules, warn_of_other_tasks
 
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)
+    if args.env is None:
+        warn_of_other_tasks(checkpoint, algo.config)
     options = {"kwargs": args.env_kwargs, "plugins": tuple(args.plugin)}
     maker: Any = maker_by_rules(checkpoint, algo.config, env_id=args.env, **options)
     probe = maker()

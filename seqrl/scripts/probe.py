@@ -111,13 +111,14 @@ def _probe(
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
     from seqrl.rollout import probing
-    from seqrl.rollout.from_checkpoint import maker_by_rules
+    from seqrl.rollout.from_checkpoint import maker_by_rules, warn_of_other_tasks
 
     load_plugins(args.plugin)
     checkpoint = read_checkpoint(Path(args.run) / args.checkpoint if args.checkpoint else args.run)
     algo, observation_space, _ = load_algo(checkpoint, args.device)
     if windows:
         probing.window_of(algo)
+    warn_of_other_tasks(checkpoint, algo.config)
     extra = {**algo.config.env.eval_kwargs, **args.env_kwargs}
 
     def make_maker(kwargs: Any) -> Any:

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "--env-kwargs",
         type=json_object,
         default={},
-        help="JSON object of environment arguments, merged into training's",
+        help="JSON object of environment arguments, merged into those of the run's evaluations",
     )
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
@@ -42,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
         "--video-every", "--video_skip", type=int, default=1, help="draw every n-th step (default %(default)s)"
     )
     p.add_argument("--fps", type=float, default=15.0, help="frames shown per second (default %(default)s)")
-    p.add_argument("--render", action="store_true", help="show the episodes in a window, one environment at a time")
+    p.add_argument(
+        "--render", action="store_true", help="show the episodes in a window, one environment of each task at a time"
+    )
     p.add_argument(
         "--dataset-path", "--dataset_path", type=Path,
         help="write the episodes here: robomimic HDF5 (.hdf5), or a store (no suffix)",
@@ -77,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         width = max(map(len, metrics))
         print("\n".join(f"{name:<{width}}  {value:.4g}" for name, value in metrics.items()))
     if args.video is not None:
-        _film(args, algo, makers[0])
+        _film(args, algo, makers)
     return 0
 
 
@@ -104,23 +106,23 @@ def _rollouts(args: argparse.Namespace, algo: Any, makers: Sequence[Any]) -> dic
     shown = [functools.partial(maker, render_mode="human") for maker in makers] if args.render else makers
     num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
     with env_for_policy(algo, shown, num_envs, makers[0].args[0]) as env:
-        collector = EpisodeCollector(env, args.n_rollouts) if args.dataset_path is not None else None
+        collector = EpisodeCollector(env, max(args.n_rollouts, env.num_envs)) if args.dataset_path is not None else None
         metrics = played(algo, env, args.n_rollouts, seed=args.seed, deterministic=not args.sample, on_step=collector)
     if collector is not None:
-        _write(args, makers[0], env, collector.trajectories)
+        _write(args, makers, env, collector.trajectories)
     return metrics
 
 
-def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequence[Any]) -> None:
+def _write(args: argparse.Namespace, makers: Sequence[Any], env: Any, trajectories: Sequence[Any]) -> None:
     """Write the episodes as a file, or as a store."""
     from seqrl.core.files import new_folder
     from seqrl.data.store import StoreWriter
     from seqrl.data.store_info import StoreInfo
     from seqrl.data.writers.robomimic import write_robomimic
 
-    info = StoreInfo(
-        env.observation_space, env.codec.space, env_id=maker.args[0], env_kwargs=maker.args[1], source=args.agent
-    )
+    env_id, kwargs = makers[0].args[:2]
+    kwargs = kwargs if len(makers) == 1 else {}  # of several tasks, no arguments are those of all
+    info = StoreInfo(env.observation_space, env.codec.space, env_id=env_id, env_kwargs=kwargs, source=args.agent)
     if args.dataset_path.suffix:
         write_robomimic(args.dataset_path, info, trajectories)
     else:
@@ -130,7 +132,7 @@ def _write(args: argparse.Namespace, maker: Any, env: Any, trajectories: Sequenc
     print(f"wrote {len(trajectories)} episodes to {args.dataset_path}", file=sys.stderr)
 
 
-def _film(args: argparse.Namespace, algo: Any, maker: Any) -> None:
+def _film(args: argparse.Namespace, algo: Any, makers: Sequence[Any]) -> None:
     """Play the first episodes again, in one environment, before the camera."""
     from seqrl.core.seeding import integer_seed
     from seqrl.rollout.filming import record_episodes
@@ -139,7 +141,7 @@ def _film(args: argparse.Namespace, algo: Any, maker: Any) -> None:
     with VideoWriter(args.video, args.fps) as video:
         record_episodes(
             algo,
-            maker,
+            makers,
             video,
             args.video_episodes,
             seed=integer_seed(args.seed, "env"),

@@ -9,7 +9,8 @@ import pytest
 
 import seqrl
 from seqrl.core.errors import EnvError
-from seqrl.scripts import run_trained_agent
+from seqrl.data.ingest import open_store
+from seqrl.scripts import probe, run_trained_agent
 
 
 class Hall(gym.Env):
@@ -66,6 +67,12 @@ def test_all_tasks_are_played_and_told_apart(common_space, capsys):
         assert metrics["eval/hall of 3/length_mean"] == run.last("eval/hall of 3/length_mean") == 3.0
         assert metrics["eval/hall of 6/return_mean"] == 6.0
     assert run.evaluate(1)["eval/episodes"] == (2.0 if common_space == "off" else 1.0)
+    told(capsys, "--n-rollouts", "1", "--dataset-path", "played")
+    store = open_store("played")
+    assert len(store) == (2 if common_space == "off" else 1)
+    assert "length" not in store.info.env_kwargs
+    if common_space == "off":
+        assert sorted(store.length.tolist()) == [3, 6]
 
 
 def test_arguments_of_the_evaluation_hold_unless_others_are_given(capsys):
@@ -83,7 +90,11 @@ def test_environments_that_fail_are_restarted_and_told(capsys, caplog, monkeypat
     assert "the gripper is lost" in caplog.text
     caplog.clear()
     assert run.evaluate(4)["eval/episodes"] == 4.0
-    assert "episodes do not count" in caplog.text
+    assert "do not count" in caplog.text
+    told(capsys, "--n-rollouts", "6", "--dataset-path", "played")
+    assert open_store("played").length.tolist() == [3] * 6
+    assert probe.main(["runs/run", "--episodes", "20", "--output", "probed"]) == 0
+    assert "the gripper is lost" in capsys.readouterr().err
     with pytest.raises(EnvError, match="the gripper is lost"):
         run.evaluate(4, env=hopeless)
 
