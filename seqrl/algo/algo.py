@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.algo.acting import VectorPolicy
-from seqrl.algo.heads import check_all_known
+from seqrl.algo.heads import check_networks
 from seqrl.algo.inputs import Inputs
 from seqrl.algo.losses import Losses, MaskEdits
 from seqrl.algo.trunk import Trunk
@@ -118,7 +118,7 @@ class Algo(ABC, Generic[SectionT]):
             has_values=isinstance(self, ValueAlgo),
         )
         self._create_networks()
-        check_all_known(self, self.nets)
+        check_networks(self, self.nets)
         self.inputs.values = {**self.inputs.values, **values_read(self.nets)}
         if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer

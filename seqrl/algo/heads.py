@@ -96,7 +96,7 @@ def build_critics(
     return _made("algo.critic", cls, (d_state, codec.dim, discounts), given)
 
 
-def check_all_known(owner: Any, nets: nn.ModuleDict) -> None:
+def check_networks(owner: Any, nets: nn.ModuleDict) -> None:
     """Refuse networks of an algorithm that are not among its ``nets``: nothing trains, saves or moves them.
 
     Raises:

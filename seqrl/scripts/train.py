@@ -284,8 +284,8 @@ def resolve_config(
     values, gone = _values(args) if values is None else (values, [])
     if any(text.partition("=")[0].partition(".")[0].strip() == "plugins" for text in args.set):  # needed before
         raise ConfigError("plugins: pass --plugin FILE instead of --set")
-    by_place = {Path(name).absolute() if name.endswith(".py") else name: name for name in listed_plugins(values)}
-    by_place |= {Path(name).absolute() if name.endswith(".py") else name: name for name in args.plugin}
+    named = [*listed_plugins(values), *args.plugin]
+    by_place = {Path(name).absolute() if name.endswith(".py") else name: name for name in named}
     if plugins := load_plugins(by_place.values()):
         values["plugins"] = plugins
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
