@@ -35,6 +35,11 @@ def metrics(folder):
     return [json.loads(line) for line in lines]
 
 
+def epochs_ended(folder):
+    path = folder / "run" / "metrics.jsonl"
+    return path.read_text().count('"collect/episodes"') if path.exists() else 0
+
+
 def last_evaluation(folder):
     return [row for row in metrics(folder) if "eval/return_mean" in row][-1]
 
@@ -88,15 +93,13 @@ def test_tmaze_is_solved_by_a_run_that_was_killed_at_random(tmp_path):
     steps = read_config_values("tmaze_online.json")["collect"]
     epoch_steps = steps["steps_per_epoch"] * steps["num_envs"]
     draw = random.Random(0)
-    kills = 0
-    while kills < 2:
-        time.sleep(draw.uniform(10, 20))
-        assert process.poll() is None, process.stderr.read()
-        if not (tmp_path / "run/checkpoints/last").exists():
-            continue
+    for epoch in (draw.randint(5, 15), draw.randint(20, 30)):
+        while epochs_ended(tmp_path) < epoch:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        time.sleep(draw.random())
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
+        assert process.wait() == -signal.SIGKILL, process.stderr.read()
         process = seqrl_process(tmp_path, *command, "--resume")
     _, text = process.communicate(timeout=600)
     assert process.returncode == 0, text
@@ -118,7 +121,7 @@ def test_tmaze_is_solved_by_a_learner_with_collectors_that_come_and_go(tmp_path)
     while len(reported_progress(tmp_path / "run")) < 2:
         assert learner.poll() is None, learner.stderr.read()
         time.sleep(0.1)
-    time.sleep(5)
+    time.sleep(1)
     collectors[0].send_signal(signal.SIGKILL)
     collectors[0].wait()
     restarted = seqrl_process(tmp_path, *command, "--role", "collect")
