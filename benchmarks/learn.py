@@ -332,9 +332,11 @@ def arguments_of(row: str, variant: str, seed: int) -> list[str]:
 def settings_of(config: dict[str, Any]) -> dict[str, Any]:
     """Return a config without what does not change a result: where it is written, what is logged, threads.
 
-    Keys that have come since it was written are at their defaults; spikes were not limited before there was a key.
+    Keys that have come since it was written are at their defaults; spikes were not limited, and weights not averaged,
+    before there was a key.
     """
     kept = json.loads(json.dumps(config))
+    kept["algo"].setdefault("average_decay", None)
     kept["algo"]["optimizer"].setdefault("spike_clip", None)
     kept = with_defaults(kept)
     for key in ("name", "output_dir", "logging"):
@@ -393,6 +395,11 @@ def outcome(row: str, run: Path) -> dict[str, Any]:
     }
 
 
+def is_averaged(result: dict[str, Any]) -> bool:
+    """Tell whether the averages of the weights were evaluated, and not the last weights."""
+    return settings_of(result["config"])["algo"]["average_decay"] is not None
+
+
 def results(row: str, variant: str) -> list[dict[str, Any]]:
     """Return what is there, by seed."""
     files = sorted(result_file(row, variant, 0).parent.glob(f"{variant.replace(' ', '_')}_seed*.json"))
@@ -429,7 +436,10 @@ def rows_of_table() -> list[dict[str, str]]:
 
 
 def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[str, str]]:
-    """Return the table of the one setting: a line for each of these rows that has results."""
+    """Return the table of the one setting: a line for each of these rows that has results.
+
+    Rows whose last weights were evaluated, as it was before they were averaged, are marked; training is the same.
+    """
     lines = []
     for name in names:
         row = DEFAULT_ROWS[name]
@@ -441,7 +451,7 @@ def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[st
             closed = (np.mean([run["result"] for run in found]) - low) / (high - low)
             random, tuned, share = f"{low:g}", f"{high:g}", f"{closed:.0%}"
         first = {
-            "task": row.task,
+            "task": row.task if all(map(is_averaged, found)) else f"{row.task} †",
             "steps": f"{row.budget // 1000}k",
             "memory": row.main,
             "random": random,

@@ -1,7 +1,8 @@
 """Whether training keeps what it has learned: runs that fall back after they had solved their task.
 
 python benchmarks/stability.py                          # seqrl's own optimiser: whatever has no result yet
-python benchmarks/stability.py --optimizers none        # AdamW without a limit on spikes
+python benchmarks/stability.py --optimizers spike_clip  # the same without averages of the weights
+python benchmarks/stability.py --optimizers none        # AdamW without a limit on spikes, without averages
 python benchmarks/stability.py --tasks demo_transformer --seeds 3 7 --optimizers stable_adamw
 python benchmarks/stability.py --table                  # only write the table from the results that are there
 
@@ -86,7 +87,7 @@ TASKS = {
     "cartpole": Task("cartpole.json", ("train.num_epochs=120",), "eval/return_mean", 500.0, 10),
     "repeat_previous": Task(
         "benchmarks/learning/repeat_previous_gru.json",
-        ("train.num_epochs=50", "algo.optimizer.spike_clip=3.0"),
+        ("train.num_epochs=50", "algo.optimizer.spike_clip=3.0", "algo.average_decay=0.999"),
         "eval/return_mean",
         1.0,
         10,
@@ -187,6 +188,7 @@ class Clip:
 DEFAULT = "default"
 OPTIMIZERS: dict[str, Build] = {
     DEFAULT: adamw,
+    "spike_clip": adamw,
     "none": adamw,
     "beta2_0.99": partial(adamw, betas=(0.9, 0.99)),
     "beta2_0.95": partial(adamw, betas=(0.9, 0.95)),
@@ -278,6 +280,8 @@ def config_of(task: str, optimizer: str, seed: int, threads: int) -> BaseConfig:
     with contextlib.redirect_stderr(io.StringIO()):
         config, _ = resolve_config(parser().parse_args(words))
     if optimizer != DEFAULT:
+        config.algo.average_decay = None
+    if optimizer not in (DEFAULT, "spike_clip"):
         config.algo.optimizer.spike_clip = None
     return config
 

@@ -83,12 +83,15 @@ def trace(config: dict[str, Any]) -> dict[str, Any]:
     from safetensors.numpy import load_file
 
     import seqrl
+    from seqrl.configs.sections.algo import AlgoSection
     from seqrl.data import Store
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("SEQRL_CACHE_DIR", str(Path(folder) / "cache"))
         config = {**config, "experiment": {**config["experiment"], "output_dir": folder, "name": "run"}}
+        if "average_decay" in AlgoSection.model_fields:  # weights were not averaged when the traces were recorded
+            config["algo"] = {"average_decay": None, **config["algo"]}
         experiment = seqrl.Experiment.from_config(seqrl.config_factory(config["algo_name"], config))
         experiment.start()
         experiment.learn()

@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.ema import add_averages, averaged, move_averages, with_averages
 from seqrl.algo.heads import check_networks
-from seqrl.algo.inputs import Inputs
+from seqrl.algo.inputs import Inputs, check_masks
 from seqrl.algo.losses import Losses, MaskEdits
 from seqrl.algo.trunk import Trunk
 from seqrl.algo.updater import Updater
@@ -73,6 +74,7 @@ class Algo(ABC, Generic[SectionT]):
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
             go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.
         acts: Whether it gives actions; a planner alone does not.
+        average_power: After n gradient steps an average of ``average_decay`` spans about the last ``n^average_power``.
         reads_vectors: Whether networks read vectors beside or of the observation, which an encoder of images alone
             does not give.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
@@ -85,6 +87,7 @@ class Algo(ABC, Generic[SectionT]):
     needs_reward = False
     discount: float = 1.0
     acts = True
+    average_power = 0.6
     reads_vectors = False
     wants_metrics = True
 
@@ -120,10 +123,12 @@ class Algo(ABC, Generic[SectionT]):
         self._create_networks()
         check_networks(self, self.nets)
         self.inputs.values = {**self.inputs.values, **values_read(self.nets)}
+        self._spectral = [module for module in self.nets.modules() if isinstance(module, SigmaLinear)]
+        if inputs is None:
+            add_averages(self.nets, self.average_power, self.algo_config.average_decay)
         if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
         self.nets.to(self.device)
-        self._spectral = [module for module in self.nets.modules() if isinstance(module, SigmaLinear)]
         self._updater: Updater | None = None
         self._acting: VectorPolicy | None = None
 
@@ -239,7 +244,7 @@ class Algo(ABC, Generic[SectionT]):
         """
         if not isinstance(batch, SeqBatch):
             batch = SeqBatch.from_mapping(batch)
-            self._check_masks(batch)
+            check_masks(batch, self.codec)
         needed = {*self.needs, *(("has_next_action",) if "next_action" in self.needs else ())} - {"next_obs"}
         if missing := sorted(needed - batch.extras.keys()):
             raise DataError(
@@ -278,9 +283,10 @@ class Algo(ABC, Generic[SectionT]):
         return {**numbers, "Loss": numbers["loss/total"]} if "loss/total" in numbers else numbers
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
-        """Move what follows the weights: statistics, targets, spectral norms."""
+        """Move what follows the weights: statistics, targets, spectral norms, averages."""
         for module in self._spectral:
             module.power_iteration()
+        move_averages(self.nets)
 
     def check_hardware(self, *, is_half: bool) -> None:
         """Raise a ConfigError if a network cannot train on this device, in half precision or not."""
@@ -290,6 +296,10 @@ class Algo(ABC, Generic[SectionT]):
 
     def on_checkpoint_loaded(self, *, is_resume: bool) -> None:
         """Called after weights have come from a checkpoint, to go on training or to act."""
+
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Let the averages of ``algo.average_decay`` stand in for the weights, as in validation and evaluation."""
+        return averaged(self.nets)
 
     def set_train(self) -> None:
         """Switch the networks to training."""
@@ -310,6 +320,7 @@ class Algo(ABC, Generic[SectionT]):
             CheckpointError: That names the weights which are missing, left over, or of another shape or dtype.
         """
         own = self.nets.state_dict()
+        weights = with_averages(weights, own)
         wrong = [f"{k} is missing" for k in own.keys() - weights.keys()]
         wrong += [f"{k} is unknown" for k in weights.keys() - own.keys()]
         wrong += [
@@ -325,7 +336,7 @@ class Algo(ABC, Generic[SectionT]):
                 else ""
             )
             raise CheckpointError("weights do not fit this config: " + "; ".join(sorted(wrong)[:5]) + hint)
-        self.nets.load_state_dict(dict(weights))
+        self.nets.load_state_dict(weights)
 
     # --------------------------------------------------------------------------------------------- acting
     def get_action(
@@ -367,21 +378,6 @@ class Algo(ABC, Generic[SectionT]):
     def reset(self) -> None:
         """Forget the episode that :meth:`get_action` remembers."""
         self._acting = None
-
-    def _check_masks(self, batch: SeqBatch) -> None:
-        """Refuse masks of another width, without a legal action, or that forbid what was done."""
-        mask = batch.inputs.action_mask
-        if mask is None or self.codec.kind == "continuous":
-            return
-        legal = self.codec.legal(mask.cpu().numpy(), *mask.shape[:2])
-        illegal = (batch.actions.cpu().numpy() > 0.5) & ~legal[:, :-1] & batch.mask.cpu().numpy()[..., None]
-        for what, where in (
-            ("leaves no legal action", self.codec.stuck(legal)),
-            ("forbids the action", illegal.any(-1)),
-        ):
-            if where.any():
-                row, step = np.argwhere(where)[0]
-                raise DataError(f"action_mask of row {row} {what} at step {step}")
 
     def step_problem(self, step: int) -> str:
         """Return what to say of a step that the memory cannot take."""

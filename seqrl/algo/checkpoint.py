@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.ema import take_averages
 from seqrl.algo.model_card import PAGE, model_card
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
@@ -320,6 +321,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
             action_space,
         )
     algo.deserialize(checkpoint.tensors(MODEL))
+    take_averages(algo.nets)
     algo.on_checkpoint_loaded(is_resume=False)
     algo.set_eval()
     return algo, observation_space, action_space

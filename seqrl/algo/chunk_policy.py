@@ -15,7 +15,7 @@ from seqrl.algo.algo import PolicyAlgo
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import action_chunks, held_actions
 from seqrl.algo.states import nest, split_state
-from seqrl.algo.trunk import Trunk, build_trunk
+from seqrl.algo.trunk import build_trunk
 from seqrl.configs.sections.algo import ChunkSection
 from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -95,16 +95,12 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         weights: Tensor = self.algo_config.chunk_decay ** torch.arange(self.chunk_steps, device=self.device)
         return weights
 
-    def _memory(self) -> Trunk:
-        """Return the memory that is asked; a subclass may average weights for evaluation."""
-        return self.trunk
-
     # ------------------------------------------------------------------------------------------- training
     def compute_losses(self, batch: SeqBatch) -> Losses:
         """Return the losses of the policy over real transitions."""
         inputs = batch.inputs.first(batch.num_transitions)
         self._check_chunks(inputs)
-        hidden, _ = self._memory()(inputs, before=batch.before)
+        hidden, _ = self.trunk(inputs, before=batch.before)
         losses = self._policy_losses(hidden, inputs, self._targets(batch), batch)
         return Losses(losses.total, losses.metrics, self.trunk.stats(inputs, batch.mask))
 
@@ -159,7 +155,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return the greedy or a sampled action; the next one of the plan, where there is any."""
         self._check_chunks(inputs)
         plan, memory = split_state(state, CHUNK)
-        hidden, memory = self._memory()(inputs, memory)
+        hidden, memory = self.trunk(inputs, memory)
         decay = self.algo_config.ensemble_decay
         if not plan or decay is not None:
             chosen = self._choose(hidden, inputs, deterministic)[:, -1]
@@ -184,7 +180,7 @@ class ChunkPolicy(PolicyAlgo[ChunkSectionT]):
         """Return draws at every input: of one pass of the memory without chunks, else by acting step by step."""
         if self.chunk_steps > 1:
             return super().policy_over(inputs, num_samples)
-        hidden, _ = self._memory()(inputs)
+        hidden, _ = self.trunk(inputs)
         return torch.stack([self._choose(hidden, inputs, deterministic=False) for _ in range(num_samples)])
 
     @staticmethod

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqrl.algo.chunk_policy import ChunkPolicy, Targets
-from seqrl.algo.ema import AveragedNets
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import draw_positions, masked_mean, spread_positions, take_positions
-from seqrl.algo.trunk import Trunk
 from seqrl.configs.sections.denoising import DenoisingSection
 from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.models.denoisers import Denoiser, build_denoiser
 
 DenoisingSectionT = TypeVar("DenoisingSectionT", bound=DenoisingSection)
-Net = TypeVar("Net", bound=nn.Module)
 
 
 class Denoising(ChunkPolicy[DenoisingSectionT]):
     """A memory, and a network that turns noise into a chunk of actions, given what the memory holds.
 
-    In training a few positions of each window draw a chunk's noise each. In evaluation averages of the weights stand
-    in for them. Greedy chunks begin with one noise that is always the same: from noise 0 they would end between the
-    ways that the data shows. A subclass says what the network learns (:meth:`_errors`) and how noise becomes actions
-    (:meth:`_actions_from`).
+    In training a few positions of each window draw a chunk's noise each. Greedy chunks begin with one noise that is
+    always the same: from noise 0 they would end between the ways that the data shows. A subclass says what the network
+    learns (:meth:`_errors`) and how noise becomes actions (:meth:`_actions_from`).
     """
 
     action_kinds = frozenset({"continuous"})
     fitted = ("loss/denoising",)
+    average_power = 0.75  # as Chi et al. (2023), Diffusion Policy
 
     def _create_policy(self, num_policies: int | None) -> None:
         section = self.algo_config
@@ -43,10 +39,6 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
         self.nets["denoiser"] = self.denoiser
         start = torch.randn(sizes[:2], generator=torch.Generator().manual_seed(0))
         self._start = start.to(self.device)
-        self._averages: AveragedNets | None = None
-        if section.average_decay is not None:
-            trained = nn.ModuleDict({"trunk": self.trunk, "denoiser": self.denoiser})
-            self.nets["averages"] = self._averages = AveragedNets(trained, max_decay=section.average_decay)
 
     def _steps_by_default(self) -> int:
         return math.ceil(self.chunk_steps / 2)
@@ -74,37 +66,19 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
         index = draw_positions(mask.any(-1), self.algo_config.samples_per_window)
         shown, drawn = take_positions(actions, index), take_positions(mask, index)
         clean = (shown * drawn.unsqueeze(-1)).flatten(0, 1)
-        errors = self._errors(self._network(), clean, take_positions(hidden, index).float().flatten(0, 1))
+        errors = self._errors(self.denoiser, clean, take_positions(hidden, index).float().flatten(0, 1))
         loss = spread_positions(errors.reshape(drawn.shape), index, mask)
         asked = spread_positions(drawn, index, mask)
         total = masked_mean(self.weights_over_chunks(batch) * loss, self._counted(batch, loss, asked))
         return Losses(total, {"loss/denoising": masked_mean(loss.detach(), asked)})
 
-    def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
-        """Move what follows the weights, and their averages."""
-        super().on_gradient_step(stats)
-        if self._averages is not None:
-            self._averages.move(self.nets)
-
     # --------------------------------------------------------------------------------------------- acting
-    def _memory(self) -> Trunk:
-        return self._deployed("trunk", self.trunk)
-
-    def _network(self) -> Denoiser:
-        return self._deployed("denoiser", self.denoiser)
-
-    def _deployed(self, name: str, net: Net) -> Net:
-        """Return the network, or in evaluation its average."""
-        if self._averages is None or self.nets.training:
-            return net
-        return cast(Net, self._averages.averages[name])
-
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         lead = hidden.shape[:2]
         given = hidden.float().flatten(0, 1)
         noise = self._start.to(given.dtype).expand(given.shape[0], -1, -1)
         if not deterministic:
             noise = torch.randn_like(noise)
-        chunks: Tensor = self._actions_from(self._network(), noise, given, is_greedy=deterministic)
+        chunks: Tensor = self._actions_from(self.denoiser, noise, given, is_greedy=deterministic)
         chunks = chunks.clamp(-1.0, 1.0).unflatten(0, lead)
         return chunks if self.chunk_steps > 1 else chunks.squeeze(2)

@@ -1,6 +1,10 @@
-"""Weight averages for evaluation, as diffusion policies need them."""
+"""Averages of the weights, which act in place of the weights: noise of single gradient steps does not reach them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,31 +12,36 @@ from torch import Tensor, nn
 from seqrl.algo.targets import frozen_copy
 from seqrl.models.sigma_linear import SigmaLinear
 
+AVERAGES = "averages"
+"""Where the networks of an algorithm have their averages."""
+
 
 class AveragedNets(nn.Module):
     """Moving averages of networks, with a decay that grows with the steps.
 
     After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
-    Buffers, such as the statistics of inputs, are copied. The singular vectors of a :class:`SigmaLinear` are not: each
-    average has its own, which ``Algo`` moves by :meth:`~SigmaLinear.power_iteration`. The averages take no gradient and
-    are saved with the weights; put this module into ``Algo.nets``, and call :meth:`move` from
-    ``Algo.on_gradient_step``.
+    Buffers, such as the statistics of inputs, are copied, but each average of a :class:`SigmaLinear` has its own
+    singular vectors. The averages take no gradient and are saved with the weights.
 
     Args:
-        nets: Name -> network, without batch normalisation, whose statistics are no weights.
+        nets: Name -> network.
         power: Of the decay.
         max_decay: Largest decay.
 
-    Source: Chi et al. (2023), Diffusion Policy, arXiv 2303.04137, section 6.
+    Source: Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging; Nikishin et al. (2018),
+    Improving stability in deep reinforcement learning with weight averaging; the growing decay is that of Chi et al.
+    (2023), Diffusion Policy, arXiv 2303.04137, section 6.
     """
 
     num_steps: Tensor
 
-    def __init__(self, nets: nn.ModuleDict, *, power: float = 0.75, max_decay: float = 0.9999) -> None:
+    def __init__(self, nets: nn.ModuleDict, *, power: float, max_decay: float) -> None:
         super().__init__()
         self.averages = nn.ModuleDict({name: frozen_copy(net) for name, net in nets.items()})
         self.power, self.max_decay = power, max_decay
         self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
+        self._found: tuple[list[Tensor], ...] = ()
+        self._spectral = [module for module in self.averages.modules() if isinstance(module, SigmaLinear)]
 
     @torch.no_grad()
     def move(self, nets: nn.ModuleDict) -> None:
@@ -40,10 +49,108 @@ class AveragedNets(nn.Module):
         self.num_steps += 1
         step = (1.0 + self.num_steps) ** -self.power  # stays on the device: nothing waits for it
         step = step.clamp(min=1.0 - self.max_decay)
+        self._found = self._found or self._pairs(nets)
+        means, weights, copies, buffers = self._found
+        way = torch._foreach_sub(weights, means)
+        torch._foreach_mul_(way, step)
+        torch._foreach_add_(means, way)
+        for copied, buffer in zip(copies, buffers, strict=True):
+            copied.copy_(buffer)
+        for module in self._spectral:
+            module.power_iteration()
+
+    def _pairs(self, nets: nn.ModuleDict) -> tuple[list[Tensor], ...]:
+        """Return averages and their weights, copies and their buffers."""
+        own = {id(x) for module in self._spectral for x in module.buffers()}
+        found: tuple[list[Tensor], ...] = ([], [], [], [])
         for name, average in self.averages.items():
-            for mean, weight in zip(average.parameters(), nets[name].parameters(), strict=True):
-                mean.lerp_(weight.detach(), step.to(mean.dtype))
-            own = {buffer for part in average.modules() if isinstance(part, SigmaLinear) for buffer in part.buffers()}
+            found[0].extend(average.parameters())
+            found[1].extend(nets[name].parameters())
             for copied, buffer in zip(average.buffers(), nets[name].buffers(), strict=True):
-                if copied not in own:
-                    copied.copy_(buffer)
+                if id(copied) not in own:
+                    found[2].append(copied)
+                    found[3].append(buffer)
+        return found
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AveragedNets:
+        self._found = ()  # buffers are replaced, as by Module.to
+        applied: AveragedNets = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return applied
+
+    @torch.no_grad()
+    def copy_to(self, nets: nn.ModuleDict) -> list[tuple[Tensor, Tensor]]:
+        """Put the averages in the place of the weights, and return tensors with what they held before."""
+        replaced = []
+        for name, average in self.averages.items():
+            held = dict(average.named_modules())
+            for path, part in nets[name].named_modules():
+                pairs = [*part._parameters.items(), *(part._buffers.items() if isinstance(part, SigmaLinear) else ())]
+                for key, tensor in pairs:
+                    if tensor is not None:
+                        replaced.append((tensor, tensor.detach().clone()))
+                        tensor.copy_(getattr(held[path], key))
+        return replaced
+
+
+def add_averages(nets: nn.ModuleDict, power: float, max_decay: float | None) -> None:
+    """Keep averages of the networks that learn, in ``nets[AVERAGES]``; a ``max_decay`` of None keeps none."""
+    if max_decay is not None:
+        trained = {name: net for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
+        nets[AVERAGES] = AveragedNets(nn.ModuleDict(trained), power=power, max_decay=max_decay)
+
+
+def move_averages(nets: nn.ModuleDict) -> None:
+    """Let the averages follow, if there are any."""
+    if AVERAGES in nets:
+        _of(nets).move(nets)
+
+
+@contextmanager
+def averaged(nets: nn.ModuleDict) -> Iterator[None]:
+    """Let the averages stand in for the weights, if there are any and they have moved."""
+    replaced = _of(nets).copy_to(nets) if has_averages(nets) else []
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, weight in reversed(replaced):  # one may be there twice
+                tensor.copy_(weight)
+
+
+def take_averages(nets: nn.ModuleDict) -> None:
+    """Replace the weights by their averages for good, if there are any and they have moved."""
+    if has_averages(nets):
+        _of(nets).copy_to(nets)
+
+
+def has_averages(nets: nn.ModuleDict) -> bool:
+    """Tell whether there are averages that have moved."""
+    return AVERAGES in nets and bool(_of(nets).num_steps > 0)
+
+
+def num_parameters(nets: nn.ModuleDict) -> int:
+    """Count parameters, without their averages."""
+    return sum(p.numel() for name, net in nets.items() if name != AVERAGES for p in net.parameters())
+
+
+def without_averages(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights by name without their averages."""
+    return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AVERAGES}.")}
+
+
+def with_averages(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return weights with averages if ``own`` has them, and else without; those of weights without begin with these."""
+    prefix = f"{AVERAGES}."
+    if not any(name.startswith(prefix) for name in own):
+        return without_averages(weights)
+    if any(name.startswith(prefix) for name in weights):
+        return dict(weights)
+    start = {f"{prefix}{AVERAGES}.{name}": tensor for name, tensor in weights.items()}
+    start[f"{prefix}num_steps"] = torch.zeros((), dtype=torch.int64)
+    return {**weights, **{name: start[name] for name in own if name.startswith(prefix) and name in start}}
+
+
+def _of(nets: nn.ModuleDict) -> AveragedNets:
+    found = nets[AVERAGES]
+    assert isinstance(found, AveragedNets)
+    return found

@@ -13,6 +13,7 @@ from torch import Tensor
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.bc import BC
 from seqrl.algo.chunk_policy import Targets
+from seqrl.algo.ema import move_averages
 from seqrl.algo.gl import GL
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import inputs_ahead, take_positions
@@ -127,6 +128,7 @@ class HBC(Algo[HBCSectionT]):
         """Move what follows the weights, in each part."""
         for name, part in self.parts.items():
             part.on_gradient_step(split_state(dict(stats), name)[0])
+        move_averages(self.nets)
 
     # --------------------------------------------------------------------------------------------- acting
     def init_state(self, num_rows: int) -> State:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -67,6 +68,22 @@ def obs_entries(obs: Mapping[str, ObsSpec], values: Mapping[str, Values]) -> dic
         name: ObsEntry(entry_label(name), spec.shape, spec.dtype, spec.nvec, values.get(name, "finite"))
         for name, spec in obs.items()
     }
+
+
+def check_masks(batch: SeqBatch, codec: ActionCodec) -> None:
+    """Refuse masks of another width, without a legal action, or that forbid what was done."""
+    mask = batch.inputs.action_mask
+    if mask is None or codec.kind == "continuous":
+        return
+    legal = codec.legal(mask.cpu().numpy(), *mask.shape[:2])
+    illegal = (batch.actions.cpu().numpy() > 0.5) & ~legal[:, :-1] & batch.mask.cpu().numpy()[..., None]
+    for what, where in (
+        ("leaves no legal action", codec.stuck(legal)),
+        ("forbids the action", illegal.any(-1)),
+    ):
+        if where.any():
+            row, step = np.argwhere(where)[0]
+            raise DataError(f"action_mask of row {row} {what} at step {step}")
 
 
 class Inputs:

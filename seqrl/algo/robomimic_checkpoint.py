@@ -17,6 +17,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.ema import without_averages
 from seqrl.configs import config_factory
 from seqrl.core.errors import CheckpointError
 from seqrl.core.spaces import ObsSpec
@@ -69,7 +70,7 @@ def _policy(path: Path, found: Mapping[str, Any]) -> Algo:
     dim = int(found["shape_metadata"]["ac_dim"])
     action_space = spaces.Box(-1.0, 1.0, (dim,))
     algo = algo_factory("bc", config_factory("bc", _config(theirs, weights, sizes)), obs, dim, "cpu", action_space)
-    ours = algo.serialize()
+    ours = without_averages(algo.serialize())
     ours |= _translated(weights, sizes, found.get("obs_normalization_stats"), section)
     algo.deserialize(ours)
     return algo

@@ -123,9 +123,9 @@ def every_weight_learns(case: AlgoCase) -> None:
     """No weight that asks for a gradient stays where it was over three steps."""
     algo, batch = case.build(), case.batch()
     train(algo, batch, 1)
-    before = {k: v.detach().clone() for k, v in algo.nets.named_parameters() if v.requires_grad}
+    before = _learned(algo)
     train(algo, batch, 3, first=1)
-    still = [k for k, v in algo.nets.named_parameters() if v.requires_grad and torch.equal(before[k], v)]
+    still = [k for k, v in _learned(algo).items() if torch.equal(before[k], v)]
     expect(not still, f"{_some(still)} never moved in 3 steps; set requires_grad to False where that is meant")
     broken = [k for k, v in algo.serialize().items() if v.is_floating_point() and not torch.isfinite(v).all()]
     expect(not broken, f"{_some(broken)} became infinite or NaN in 4 steps")
@@ -215,6 +215,21 @@ def nonfinite_batch_moves_nothing(case: AlgoCase) -> None:
         expect(len(error.batches) == 2 and "gradient step 2" in str(error), f"a NaN is reported as: {error}")
         return
     raise ConformanceError("a batch with a NaN is not noticed: is its loss finite?")
+
+
+def averages_stand_in(case: AlgoCase) -> None:
+    """In evaluation the averages of the weights act; afterwards the weights are as they were."""
+    algo, batch = replace(case, values={**case.values, "average_decay": 0.99}).build(), case.batch()
+    weights = expected = _learned(algo)
+    for step in range(3):
+        train(algo, batch, 1, first=step)
+        weights, share = _learned(algo), (2.0 + step) ** -algo.average_power
+        expected = {name: mean + share * (weights[name] - mean) for name, mean in expected.items()}
+    with algo.averaged():
+        for name, weight in _learned(algo).items():
+            problem = f"{name!r} is no average: let on_gradient_step call that of its base"
+            expect_close(weight, expected[name], problem, atol=1e-6, rtol=1e-5)
+    expect(not _different(weights, _learned(algo)), "Algo.averaged does not put the weights back")
 
 
 def works_as_in_robomimic(case: AlgoCase) -> None:
@@ -383,12 +398,9 @@ CHECKS: dict[str, Check[AlgoCase]] = named(
     Check("is the same with the same seed", seeded_runs_are_equal, fits=_over("actions")),
     Check("resumes as if it had not stopped", resumed_equals_uninterrupted, fits=_over("memory")),
     Check("moves no weight on a batch with NaN", nonfinite_batch_moves_nothing, fits=_over(among=_CONTINUOUS_FIRST)),
+    Check("acts by averages of the weights", averages_stand_in, fits=_over("memory")),
     Check("works as robomimic's algorithms do", works_as_in_robomimic, fits=_over(acts=True)),
-    Check(
-        "resets rows on their own",
-        acting_resets_rows_alone,
-        fits=_over("memory", among=_CONTINUOUS_FIRST, acts=True),
-    ),
+    Check("resets rows alone", acting_resets_rows_alone, fits=_over("memory", among=_CONTINUOUS_FIRST, acts=True)),
     Check("does not mix rows in acting", acting_does_not_mix_rows, fits=_over(among=_CONTINUOUS_FIRST, acts=True)),
     Check("refuses actions that it does not take", refuses_other_actions, fits=_over()),
     Check(
@@ -424,6 +436,10 @@ def _losses(algo: Algo, batch: SeqBatch) -> dict[str, float]:
     info = algo.log_info(algo.train_on_batch(algo.process_batch_for_training(batch), validate=True))
     expect(info["Loss"] == info["loss/total"], "log_info's Loss is not loss/total")
     return info
+
+
+def _learned(algo: Algo) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in algo.nets.named_parameters() if p.requires_grad}
 
 
 def _different(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:

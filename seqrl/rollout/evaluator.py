@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -131,8 +131,14 @@ def warn_of_faults(env: BatchedEnv, before: int) -> None:
 
 
 @contextmanager
-def evaluation_mode(algo: Algo | None, seed: int) -> Iterator[None]:
-    """Switch to evaluation with a generator of its own, and restore both afterwards; without an algo, do nothing."""
+def evaluation_mode(algo: Algo | None, seed: int, *, is_averaged: bool = True) -> Iterator[None]:
+    """Switch to evaluation with a generator of its own, and restore both afterwards; without an algo, do nothing.
+
+    Args:
+        algo: The policy.
+        seed: Of the generator.
+        is_averaged: Take the averages of the weights, if there are any.
+    """
     if algo is None:
         yield
         return
@@ -145,7 +151,8 @@ def evaluation_mode(algo: Algo | None, seed: int) -> Iterator[None]:
         np.random.seed(seed)  # noqa: NPY002
         algo.set_eval()
         try:
-            yield
+            with algo.averaged() if is_averaged else nullcontext():
+                yield
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])  # noqa: NPY002

@@ -143,7 +143,8 @@ class Collector:
         """
         stats = CollectStats()
         faults_before = self.env.num_faults
-        with evaluation_mode(self._algo, integer_seed(self._seed, "collect", self._rank, epoch)):
+        seed = integer_seed(self._seed, "collect", self._rank, epoch)
+        with evaluation_mode(self._algo, seed, is_averaged=False):
             engine = self._engines.ready(self._algo, deterministic=self._section.deterministic, explores=True)
             step, policy = self._begin(epoch, engine)
             self._step = None  # until it is whole: after an error, the next call begins anew

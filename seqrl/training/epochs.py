@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seqrl.algo.ema import without_averages
 from seqrl.algo.finite_guard import NonFiniteError
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import RunInterrupted, TrainingError
@@ -255,7 +256,7 @@ class Epochs:
     def publish(self) -> None:
         """Give the weights to the collectors, if there can be any."""
         if self._publisher is not None:
-            self._publisher.publish(self._parts.algo.serialize(), self._progress.epoch)
+            self._publisher.publish(without_averages(self._parts.algo.serialize()), self._progress.epoch)
 
     def _evaluate(self) -> None:
         if not self._parts.processes.is_main:

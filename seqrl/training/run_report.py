@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from seqrl.algo.ema import num_parameters
 from seqrl.configs import BaseConfig
 from seqrl.core.host import read_starts
 from seqrl.reports.console import format_count, format_duration
@@ -52,7 +53,7 @@ def _facts(parts: Parts, progress: Progress) -> dict[str, str]:
     if progress.num_env_steps:
         facts["environment steps"] = format_count(progress.num_env_steps)
     facts["wall time"] = format_duration(progress.run_s)
-    facts["parameters"] = format_count(sum(p.numel() for p in parts.algo.nets.parameters()))
+    facts["parameters"] = format_count(num_parameters(parts.algo.nets))
     if commit := _commit(parts.folder.path / "provenance.json"):
         facts["commit"] = commit
     return facts

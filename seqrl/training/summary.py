@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from seqrl.algo.ema import num_parameters
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError
 from seqrl.core.host import peak_memory_gb
@@ -50,7 +51,7 @@ def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> s
         "policy": {
             "algorithm": config.algo_name,
             "memory": config.algo.sequence_encoder.choice()[0],
-            "parameters": format_count(sum(p.numel() for p in algo.nets.parameters())),
+            "parameters": format_count(num_parameters(algo.nets)),
             "observations": ", ".join(f"{k} {list(s.shape)}" for k, s in algo.obs.items()),
             "actions": str(parts.world.info.action_space),
         },

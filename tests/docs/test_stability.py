@@ -36,9 +36,9 @@ def test_a_fall_is_an_evaluation_below_after_the_task_was_solved():
     assert stability.falls(curve[:1])["solved_at"] is None
 
 
-def test_only_the_librarys_own_optimiser_limits_spikes():
-    limits = {
-        name: stability.config_of("demo_gru", name, 0, 1).algo.optimizer.spike_clip for name in stability.OPTIMIZERS
-    }
-    assert limits.pop("default") is not None
-    assert set(limits.values()) == {None}
+def test_only_the_librarys_own_optimiser_limits_spikes_and_averages():
+    found = {name: stability.config_of("demo_gru", name, 0, 1).algo for name in stability.OPTIMIZERS}
+    limits = {name: (algo.optimizer.spike_clip, algo.average_decay) for name, algo in found.items()}
+    assert None not in limits.pop("default")
+    assert limits.pop("spike_clip") == (found["default"].optimizer.spike_clip, None)
+    assert set(limits.values()) == {(None, None)}

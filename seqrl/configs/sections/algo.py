@@ -22,6 +22,13 @@ class AlgoSection(Section):
         0.0, ge=0.0, lt=1.0, description="Share of the memory's outputs that training drops; 0.3 if data are few."
     )
     optimizer: OptimizerSection = OptimizerSection()
+    average_decay: float | None = Field(
+        0.999,
+        ge=0.0,
+        lt=1.0,
+        description="Largest decay of the average of the weights (EMA) that acts, except to collect; null acts with "
+        "the weights.",
+    )
 
     @property
     def some_rest(self) -> bool:

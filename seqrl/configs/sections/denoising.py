@@ -29,5 +29,6 @@ class DenoisingSection(ChunkSection):
         0.9999,
         ge=0.0,
         lt=1.0,
-        description="Largest decay of the average of the weights (EMA) that acts; null acts with the weights.",
+        description="Largest decay of the average of the weights (EMA) that acts, except to collect; null acts with "
+        "the weights.",
     )

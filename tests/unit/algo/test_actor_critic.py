@@ -65,7 +65,7 @@ def test_targets_follow_slowly():
 
 def test_without_a_filter_it_is_behaviour_cloning_without_critics():
     algo = small_algo("actor_critic", online_coeff=0.0, offline_coeff=1.0, filter={"type": "none"})
-    assert set(algo.nets) == {"trunk", "actor"}
+    assert set(algo.nets) == {"trunk", "actor", "averages"}
     with pytest.raises(ConfigError, match="no critics"):
         algo.get_values(random_batch(ACTION_SPACES["discrete"]))
 

@@ -116,14 +116,19 @@ def test_averages_act_and_weights_learn(name):
         torch.testing.assert_close(averages[name_], first[name_] + share * (weight - first[name_]))
     algo.set_eval()
     obs = {k: v[:, 0].numpy() for k, v in batch.inputs.obs.items()}
+
+    def acted():
+        with algo.averaged():
+            return VectorPolicy(algo, 4, deterministic=True).act(obs)
+
     with torch.no_grad():
-        before = VectorPolicy(algo, 4, deterministic=True).act(obs)
+        before = acted()
         for weight in (*algo.denoiser.parameters(), *algo.trunk.parameters()):
             weight.zero_()
-        assert np.array_equal(VectorPolicy(algo, 4, deterministic=True).act(obs), before)
+        assert np.array_equal(acted(), before)
         for weight in algo.nets["averages"].parameters():
             weight.copy_(torch.randn_like(weight))
-    assert not np.array_equal(VectorPolicy(algo, 4, deterministic=True).act(obs), before)
+    assert not np.array_equal(acted(), before)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -93,7 +93,8 @@ def test_values_along_an_episode_are_those_of_the_algorithm(tmp_path, capsys):
     dataset = SequenceDataset([Source(source.store, indices=np.array([5]))], length)
     run.algo.set_eval()
     batch = run.algo.process_batch_for_training(dataset.batch(1, seed=0, path=("x",)))
-    values = run.algo.get_values(batch)
+    with run.algo.averaged():
+        values = run.algo.get_values(batch)
     assert found[1]["v"] == pytest.approx(values["v"][0, :, -1].tolist(), abs=1e-5)
     assert found[1]["q"] == pytest.approx(values["q"][0, :, -1].tolist(), abs=1e-5)
     assert (tmp_path / "out" / "values.png").stat().st_size > 10_000
