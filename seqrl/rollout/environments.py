@@ -39,6 +39,8 @@ def tasks(
 ) -> list[Task]:
     """Return the environments that a run file names, else the data's own; none if nobody names one.
 
+    The data's arguments hold for its own environment, named or not, where the run file gives no others.
+
     Raises:
         EnvError: If an entry of ``env.tasks`` has no id.
     """
@@ -49,9 +51,9 @@ def tasks(
             raise EnvError(f"env.tasks.{missing[0]}.id: is required, as env.id is null")
         found = [Task(str(t.id or section.id), {**section.kwargs, **t.kwargs, **extra}) for t in section.tasks]
         return found if section.common_space == "off" else [_mixture(found, section.common_space == "with_task")]
-    if section.id:
-        return [Task(section.id, {**section.kwargs, **extra})]
-    return [Task(data_id, {**data_kwargs, **section.kwargs, **extra})] if data_id else []
+    chosen = section.id or data_id
+    own = data_kwargs if chosen == data_id else {}
+    return [Task(chosen, {**own, **section.kwargs, **extra})] if chosen else []
 
 
 def _mixture(found: Sequence[Task], observe_task: bool) -> Task:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqrl.configs import (
     BaseConfig,
@@ -29,6 +29,9 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.plugins import listed_plugins, load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.scripts._script import add_reader_options, reader_options, script, suggest
+
+if TYPE_CHECKING:
+    from seqrl.data import Store
 
 logger = logging.getLogger(__name__)
 
@@ -196,10 +199,14 @@ def _in_short(derived: Sequence[str]) -> list[str]:
 def _worlds(values: dict[str, Any], *, warns: bool) -> tuple[int, str, str]:
     """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
     from seqrl.envs.horizon import MAX_STEPS, NO_END, horizon_and_kind
+    from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
-    tasks = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks] or [(env.id, env.kwargs)]
-    named = [(env_id, kwargs) for env_id, kwargs in tasks if env_id is not None]
+    named = [(t.id or env.id, {**env.kwargs, **t.kwargs}) for t in env.tasks if t.id or env.id]
+    if not env.tasks:
+        info = next((store.info for store in _stores(values) if store.info.env_id), None)
+        data_id, data_kwargs = (info.env_id, info.env_kwargs) if info else (None, {})
+        named = [(t.env_id, t.kwargs) for t in tasks(env, data_id, data_kwargs, is_evaluation=False)]
     if not named:
         raise ConfigError("--env-steps needs an environment: give --env ID")
     found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
@@ -218,17 +225,22 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> tuple[int, str, str]:
 
 def _of_data(values: dict[str, Any]) -> dict[str, Any]:
     """Return what a budget needs to know of fixed data: its longest episode, and how many transitions there are."""
-    from seqrl.data.ingest import open_store
-
-    train = build_section(TrainSection, values["train"], "the run file", "train")
-    files = [s for s in train.data if s.path is not None]
-    stores = [open_store(str(s.path), s.reader_options(), format=s.format) for s in files]
+    stores = _stores(values)
     lengths = [store.length for store in stores if len(store)]
     if not lengths:
         return {}
     longest, total = max(int(each.max()) for each in lengths), sum(int(each.sum()) for each in lengths)
     known = {"horizon": longest, "horizon_source": "the longest of the data"}
-    return known if len(files) < len(train.data) else {**known, "transitions": total}
+    return known if len(stores) < len(value_at(values, "train.data")) else {**known, "transitions": total}
+
+
+def _stores(values: dict[str, Any]) -> list[Store]:
+    """Return the fixed data that a run file names by paths."""
+    from seqrl.data.ingest import open_store
+
+    train = build_section(TrainSection, values.get("train", {}), "the run file", "train")
+    files = [s for s in train.data if s.path is not None]
+    return [open_store(str(s.path), s.reader_options(), format=s.format) for s in files]
 
 
 def _data(args: argparse.Namespace) -> list[str]:

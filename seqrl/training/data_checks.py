@@ -84,8 +84,13 @@ def check_rewards(config: BaseConfig, algo: Algo, data: Data, warn: Callable[[st
         DataError: If an algorithm reads rewards, and the data says that it has none.
     """
     reads = algo.scales_rewards or bool(RETURNS & algo.needs)
+    if not reads or not data.sources:
+        return
+    without = [s.store.label for s in data.sources if not (s.store.info.has_rewards or s.relabeler)]
     others = data.dataset is not None or config.collect.steps_per_epoch or any(s.relabeler for s in data.sources)
-    if not reads or others or not data.sources or any(map(_has_reward, data.sources)):
+    if others or any(map(_has_reward, data.sources)):
+        if without:
+            warn(f"{', '.join(without)}: has no rewards, so {config.algo_name} takes them for 0")
         return
     names = ", ".join(dict.fromkeys(source.store.label for source in data.sources))
     if not any(source.store.info.has_rewards for source in data.sources):
@@ -121,12 +126,27 @@ def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> No
             warn(f"{source.store.label}: {told}")
 
 
-def _share_outside(source: Source, space: spaces.Box) -> float:
+def warn_of_former_range(algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
+    """Tell which share of the actions is outside the range that the weights of ``train.init_from`` know."""
+    normalizer = algo.normalizer
+    if normalizer is None or normalizer.action is None or normalizer.action_scaling != "min_max":
+        return
+    offset, scale = (x.cpu().numpy() for x in (normalizer.action.offset, normalizer.action.scale))
+    former = spaces.Box(offset - np.abs(scale), offset + np.abs(scale), dtype=np.float32)
+    for source in data.sources:
+        encode = codec_for(source.store.info, algo.codec.space).encode
+        if source.num_transitions and (share := _share_outside(source, former, encode)):
+            told = f"{100 * share:.3g} % of the actions lie outside the range of the data that the weights come from"
+            warn(f"{source.store.label}: {told} (train.init_from), and are clipped to it (train.normalize_actions)")
+
+
+def _share_outside(source: Source, space: spaces.Box, encode: Callable[[np.ndarray], np.ndarray] = np.asarray) -> float:
     """Return the share of actions of which a number is outside the bounds, by more than the rounding of floats."""
     slack = 1e-5 * (np.float64(space.high) - space.low)  # infinite where a bound is: there nothing is clipped
     low, high = space.low - slack, space.high + slack
 
     def is_outside(actions: np.ndarray) -> np.ndarray:
+        actions = encode(actions)
         outside = np.asarray((actions < low) | (actions > high))
         return np.asarray(outside.reshape(len(actions), -1).any(-1))
 

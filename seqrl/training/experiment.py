@@ -341,7 +341,7 @@ class Experiment:
         setup.check_algo(config, self.parts, self.warn)
         setup.resolve_engines(config, self.parts, path if goes_on else None)
         if config.train.init_from is not None and not goes_on and role != "collect":
-            init_from.take_weights(algo, config.train.init_from)
+            setup.take_first_weights(algo, self.parts.data, self.warn)
         if not gets_weights_later:
             setup.use_statistics(algo, self.parts.data)
         folder, slot = setup.open_folder(config, self.parts, path, resume=self._resume, overwrite=self._overwrite)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from seqrl.algo.algo import Algo
-from seqrl.algo.checkpoint import read_checkpoint
+from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
 from seqrl.configs import BaseConfig, layered
 from seqrl.configs.differences import differences, with_defaults
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import expanded
+from seqrl.core.spaces import GOAL_PREFIX, obs_specs, space_from_json
 from seqrl.training.run_folder import saved_config
+
+logger = logging.getLogger(__name__)
 
 TAKEN = ("window_steps", "normalize_obs", "normalize_actions", "normalize_rewards")
 LEARNING = (
     "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "filter", "online_coeff",
-    "offline_coeff", "critic_loss_weight",
+    "offline_coeff", "critic_loss_weight", "average_decay",
 )  # fmt: skip
 """Settings of algorithms on which no weight depends, and which another kind of data asks for anew."""
 
@@ -71,12 +75,24 @@ def take_weights(algo: Algo, path: str | Path) -> None:
                 f"train.{key} is {own!r}, and the weights of train.init_from ({checkpoint.path}) were trained with "
                 f"{theirs!r}, by the statistics that come with them: set train.{key} to {theirs!r}"
             )
+    _warn_of_other_entries(algo, checkpoint)
     weights = checkpoint.tensors("model.safetensors")
     try:
         algo.deserialize(weights)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: {error}{_told_apart(former, algo)}") from error
     algo.on_checkpoint_loaded(is_resume=False)
+
+
+def _warn_of_other_entries(algo: Algo, checkpoint: Checkpoint) -> None:
+    """Warn if the weights read other observations than the run: networks know only the width of them all."""
+    read = checkpoint.json_object("config.json").get("observation", {}).get("keys")
+    specs = obs_specs(space_from_json(checkpoint.json_object("spaces.json")["observation_space"]))
+    former = {name: spec.shape for name, spec in specs.items() if name in (read or specs)}
+    own = {name: spec.shape for name, spec in algo.obs.items() if not name.startswith(GOAL_PREFIX)}
+    if former != own:
+        theirs, ours = (", ".join(f"{k} {list(shape)}" for k, shape in found.items()) for found in (former, own))
+        logger.warning("the weights of train.init_from (%s) read %s, and this run %s", checkpoint.path, theirs, ours)
 
 
 def _told_apart(former: dict[str, Any], algo: Algo) -> str:

@@ -45,7 +45,9 @@ from seqrl.training.data_checks import (
     check_relabelers,
     check_rewards,
     warn_of_clipped,
+    warn_of_former_range,
 )
+from seqrl.training.init_from import take_weights
 from seqrl.training.learner import Learner, TrainStep
 from seqrl.training.loggers import LoggedRun, MetricsLogger, build_loggers, check_loggers
 from seqrl.training.parts import Parts, Role
@@ -226,6 +228,17 @@ def _check_collection(config: BaseConfig, algo: Algo, world: World) -> None:
     makers, num_envs = training_makers(config, world), config.collect.num_envs
     if not callable(makers) and num_envs < len(makers):
         raise ConfigError(f"collect.num_envs is {num_envs}, fewer than the {len(makers)} environments that share them")
+
+
+def take_first_weights(algo: Algo, data: Data, warn: Warn) -> None:
+    """Take the weights of ``train.init_from``.
+
+    Raises:
+        CheckpointError: As :func:`~seqrl.training.init_from.take_weights`.
+        ConfigError: Likewise.
+    """
+    take_weights(algo, str(algo.config.train.init_from))
+    warn_of_former_range(algo, data, warn)
 
 
 def use_statistics(algo: Algo, data: Data) -> None:

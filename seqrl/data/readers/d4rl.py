@@ -119,14 +119,15 @@ def _ends(columns: dict[str, Any], path: Path) -> np.ndarray:
 def _trajectories(columns: dict[str, Any], ends: np.ndarray, path: Path, *, are_limits: bool) -> NamedTrajectories:
     begin = 0
     for number, stop in enumerate(np.flatnonzero(ends) + 1):
-        with naming(path, "D4RL file"):
+        with naming(path, "D4RL file", where=f"episode {number}, rows {begin} to {int(stop) - 1}"):
             trajectory = _trajectory(columns, begin, int(stop))
-        begin = int(stop)
-        if trajectory is not None:
-            if are_limits:
+            if trajectory is not None and are_limits:
                 ended = trajectory.terminated | trajectory.truncated
                 trajectory = replace(trajectory, terminated=np.zeros_like(ended), truncated=ended)
-            yield f"episode_{number}", trajectory.check()
+            trajectory = None if trajectory is None else trajectory.check()
+        begin = int(stop)
+        if trajectory is not None:
+            yield f"episode_{number}", trajectory
 
 
 def _trajectory(columns: dict[str, Any], begin: int, stop: int) -> Trajectory | None:

@@ -231,6 +231,7 @@ class _Reading:
                 if number in seen:
                     raise DataError(f"{self._dataset.path}: the rows of episode {number} are not contiguous")
                 seen.add(number)
+            with naming(self._dataset.path, "LeRobot dataset", where=f"episode {number}"):
                 trajectory = self._trajectory(number, table, dones_mean).check()
             yield f"episode_{number}", trajectory
         expected = int(self._dataset.info.get("total_episodes", len(seen)))

@@ -130,10 +130,10 @@ def natural_order(name: str) -> list[int | str]:
 
 def _demo_names(file: h5py.File, path: Path) -> list[str]:
     if not _has(file, "data"):
-        raise DataError(
-            f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}. Another format is read by the reader "
-            "of a plug-in (--plugin)"
-        )
+        hint = "Another format is read by the reader of a plug-in (--plugin)"
+        if {"observations", "actions"} <= set(file):
+            hint = "A file as D4RL's has observations, actions, rewards and terminals"
+        raise DataError(f"{path}: has no group 'data'; it has {', '.join(file) or 'nothing'}. {hint}")
     names = sorted(own_names(file["data"]), key=natural_order)
     if not names:
         raise DataError(f"{path}: the group 'data' holds no episodes")

@@ -18,6 +18,7 @@ from seqrl.core.strict_json import parse_json
 from seqrl.core.text import encode_text
 from seqrl.data.convert import is_store
 from seqrl.data.hdf5_file import foreign_file
+from seqrl.data.readers.d4rl import D4RL
 from seqrl.data.readers.robomimic import SUFFIXES, as_text, check_size, datasets, is_text, natural_order, one_each
 from seqrl.data.store import Store
 
@@ -97,7 +98,7 @@ def open_raw(path: Path) -> Iterator[RawDataset]:
         return
     if not path.exists():
         raise DataError(f"{path} is neither a seqrl store nor a file")
-    if not path.is_file() or not (path.suffix in SUFFIXES or h5py.is_hdf5(path)):
+    if not path.is_file() or not (path.suffix in SUFFIXES or h5py.is_hdf5(path)) or D4RL().can_read(path):
         raise DataError(
             f"{path} is neither a seqrl store nor a robomimic file; convert it: seqrl convert-dataset {path} STORE"
         )

@@ -1,0 +1,124 @@
+"""What runs say of data that does not fit: other entries or ranges than the first weights, missing rewards, no ends."""
+
+import h5py
+import numpy as np
+import pytest
+
+import seqrl
+from seqrl.core.errors import DataError
+from seqrl.data.ingest import open_store
+from seqrl.rollout.environments import Task, tasks
+from seqrl.scripts import collect_dataset, train, validate_dataset
+
+STEPS = 6
+
+
+def robomimic(path, *, scale=1.0, entries=(("a", 2), ("b", 3)), has_rewards=True):
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        for number in range(4):
+            demo = file.create_group(f"data/demo_{number}")
+            for name, width in entries:
+                demo[f"obs/{name}"] = rng.normal(size=(STEPS, width)).astype(np.float32)
+                demo[f"next_obs/{name}"] = rng.normal(size=(STEPS, width)).astype(np.float32)
+            demo["actions"] = (scale * rng.uniform(-1, 1, (STEPS, 2))).astype(np.float32)
+            demo["dones"] = np.eye(STEPS)[-1]
+            if has_rewards:
+                demo["rewards"] = np.eye(STEPS)[-1]
+    return str(path)
+
+
+def warnings_of(folder, name, paths, algo="bc", **values):
+    """Train a little, and return what the run warns of."""
+    config = {
+        "experiment": {
+            "output_dir": str(folder),
+            "name": name,
+            "evaluation": {"enabled": False},
+            "report": {"enabled": False},
+            "logging": {"tensorboard": False, "progress_bar": False},
+        },
+        "observation": {"timestep_encoder": {"type": "mlp", "d_hidden": 8, "d_output": 8}},
+        "algo": {"sequence_encoder": {"type": "feedforward", "d_model": 8, "d_ff": 8, "num_layers": 1}},
+        "train": {"data": [{"path": path} for path in paths], "num_epochs": 1, "steps_per_epoch": 1, "window_steps": 4,
+                  "batch_size": 2, "normalize_actions": "min_max", **values},
+    }  # fmt: skip
+    experiment = seqrl.Experiment(seqrl.config_factory(algo, config))
+    experiment.start()
+    experiment.learn()
+    return (folder / name / "log.txt").read_text()
+
+
+def test_actions_beyond_the_range_of_the_first_weights_are_told(tmp_path):
+    narrow, wide = robomimic(tmp_path / "narrow.hdf5", scale=0.1), robomimic(tmp_path / "wide.hdf5", scale=5.0)
+    assert "lie outside the range" not in warnings_of(tmp_path, "first", [narrow])
+    start = str(tmp_path / "first")
+    assert "lie outside the range" not in warnings_of(tmp_path, "same", [narrow], init_from=start)
+    text = warnings_of(tmp_path, "other", [wide], init_from=start)
+    assert "% of the actions lie outside the range of the data that the weights come from (train.init_from)" in text
+
+
+def test_weights_that_read_other_observations_are_told(tmp_path, caplog):
+    first, other = robomimic(tmp_path / "first.hdf5"), robomimic(tmp_path / "other.hdf5", entries=(("c", 5),))
+    warnings_of(tmp_path, "first", [first])
+    caplog.clear()
+    warnings_of(tmp_path, "same", [first], init_from=str(tmp_path / "first"))
+    assert "and this run" not in caplog.text
+    warnings_of(tmp_path, "second", [other], init_from=str(tmp_path / "first"))
+    assert "read a [2], b [3], and this run c [5]" in caplog.text
+
+
+def test_files_without_rewards_beside_others_are_told(tmp_path):
+    paid, unpaid = robomimic(tmp_path / "paid.hdf5"), robomimic(tmp_path / "unpaid.hdf5", has_rewards=False)
+    text = warnings_of(tmp_path, "mixed", [paid, unpaid], "iql")
+    assert "unpaid.hdf5: has no rewards, so iql takes them for 0" in text
+    assert "no rewards" not in warnings_of(tmp_path, "cloned", [paid, unpaid])
+
+
+def d4rl(path, *, bad_row=None, leave_out=()):
+    columns = {
+        "observations": np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32),
+        "actions": np.zeros((20, 2), np.float32),
+        "rewards": np.zeros(20, np.float32),
+        "terminals": np.zeros(20, bool),
+        "timeouts": np.arange(20) % 5 == 4,
+    }
+    if bad_row is not None:
+        columns["observations"][bad_row] = np.nan
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            if name not in leave_out:
+                file[name] = values
+    return path
+
+
+def test_an_error_in_d4rls_data_says_where(tmp_path):
+    with pytest.raises(DataError, match=r"bad.hdf5: episode 2, rows 10 to 14: .* non-finite value at step 1"):
+        open_store(str(d4rl(tmp_path / "bad.hdf5", bad_row=11)))
+    with pytest.raises(DataError, match="A file as D4RL's has observations, actions, rewards and terminals"):
+        open_store(str(d4rl(tmp_path / "endless.hdf5", leave_out=("terminals",))))
+
+
+def test_a_d4rl_file_is_not_damaged_but_has_to_be_converted(tmp_path, capsys):
+    assert validate_dataset.main([str(d4rl(tmp_path / "good.hdf5"))]) == 2
+    assert "convert it: seqrl convert-dataset" in capsys.readouterr().err
+
+
+def test_the_arguments_of_the_datas_environment_hold_if_its_id_is_repeated():
+    section = seqrl.config_factory("bc", {"env": {"id": "mine-v0", "kwargs": {"speed": 2}}}).env
+    assert tasks(section, "mine-v0", {"size": 7, "speed": 1}, is_evaluation=False) == [
+        Task("mine-v0", {"size": 7, "speed": 2})
+    ]
+    assert tasks(section, "other-v0", {"size": 7}, is_evaluation=False) == [Task("mine-v0", {"speed": 2})]
+
+
+def test_a_budget_of_environment_steps_takes_the_datas_environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--env", "seqrl/TMazePassive-v0", "--env-kwargs", '{"corridor_length": 40}', "--episodes", "4"]
+    assert collect_dataset.main([*words, "--output", "maze.hdf5"]) == 0
+    words = ["--algo", "iql", "--dataset", "maze.hdf5", "--env-steps", "600"]
+    parser = train.parser()
+    for more in ([], ["--env", "seqrl/TMazePassive-v0"]):
+        config, _ = train.resolve_config(parser.parse_args([*words, *more]))
+        assert config.train.window_steps == 41
+        assert config.env.kwargs == {}
