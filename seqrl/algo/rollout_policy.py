@@ -60,6 +60,7 @@ class RolloutPolicy:
                 f"{algo.codec.dim} and {self._codec.dim} numbers"
             )
         self._vector: VectorPolicy | None = None
+        self._is_masked = False
         self._calls = 0
         algo.set_eval()
 
@@ -123,7 +124,12 @@ class RolloutPolicy:
         if action_mask is not None:
             rows = list(action_mask) if batched_ob and np.iterable(action_mask) else [action_mask]
             action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
+        if vector is self._vector and self._is_masked and action_mask is None:
+            raise DataError(
+                "the last call had an action_mask, this one has none: pass info['action_mask'] with every observation"
+            )
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask))
+        self._is_masked = action_mask is not None
         self._calls += 1
         self._vector = vector  # only now: a call that was refused begins no episode
         return self._codec.nested(actions if batched_ob else actions[0])

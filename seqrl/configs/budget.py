@@ -176,7 +176,7 @@ def continued(
     steps = value_at(out, f"{of_budget}.steps_per_epoch")
     num = value_at(out, "collect.num_envs") if budget.env_steps else 1
     total, epochs = budget.env_steps or budget.gradient_steps or 0, value_at(saved, "train.num_epochs")
-    is_same = total // (max(1, epochs) * num) == steps
+    is_same = has_value(values, "train.num_epochs") and total // (max(1, epochs) * num) == steps
     _set(out, ["train", "num_epochs"], epochs if is_same else max(1, total // (max(1, steps) * num)))
     return out, kept
 

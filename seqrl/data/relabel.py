@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.registry import RELABELERS
 from seqrl.core.types import Trajectory
+
+logger = logging.getLogger(__name__)
+
+_TOLD: set[tuple[float, float]] = set()
+"""Rewards of success and failure that were found not to be those of the data."""
 
 
 class Relabeler:
@@ -133,6 +140,28 @@ class _GoalRelabeler(Relabeler):
         )
 
 
+def checked_window(name: str, given: Mapping[str, np.ndarray], relabelled: Any) -> dict[str, np.ndarray]:
+    """Return what a relabeler made of a batch of windows.
+
+    Args:
+        name: Of the relabeler.
+        given: What it was given.
+        relabelled: What it returned.
+
+    Raises:
+        DataError: If that is no dict, or a column is unknown or of another shape.
+    """
+    if not isinstance(relabelled, Mapping):
+        raise DataError(f"{name}.relabel_window returned {type(relabelled).__name__}, not the dict of columns")
+    shapes = {**{key: column.shape for key, column in given.items()}, "rewards": given["mask"].shape}
+    for key, column in relabelled.items():
+        if key not in shapes:
+            raise DataError(f"{name}.relabel_window returned the column {key!r}{did_you_mean(key, shapes)}")
+        if np.shape(column) != shapes[key]:
+            raise DataError(f"{name}.relabel_window: {key!r} has shape {np.shape(column)}, not {shapes[key]}")
+    return dict(relabelled)
+
+
 @RELABELERS.register("hindsight")
 @dataclass(frozen=True, kw_only=True)
 class Hindsight(_GoalRelabeler):
@@ -153,6 +182,7 @@ class Hindsight(_GoalRelabeler):
         achieved, goal = self._entry(trajectory, "achieved_key"), self._entry(trajectory, "goal_key")
         if achieved.shape != goal.shape:
             raise self._error(trajectory, "goal_key", f"has shape {goal.shape}, not {achieved.shape} as achieved_key")
+        self._compare_rewards(trajectory.rewards)
         if rng.random() >= self.probability:
             return trajectory
         steps = len(trajectory)
@@ -162,6 +192,18 @@ class Hindsight(_GoalRelabeler):
         end = int(np.argmax(reached)) + 1 if self.terminate else steps
         changes = {"goal_key": np.broadcast_to(achieved[chosen], goal.shape)}
         return self._rewritten(trajectory, changes, rewards, end)
+
+    def _compare_rewards(self, rewards: np.ndarray) -> None:
+        """Warn, once, if the data pays something else than relabelled trajectories do."""
+        pays = self.success_reward, self.failure_reward
+        if pays in _TOLD or np.isin(rewards, np.asarray(pays, np.float32)).all():
+            return
+        _TOLD.add(pays)
+        logger.warning(
+            "%s: the data has rewards from %g to %g, and relabelled trajectories get %g at the goal and %g elsewhere. "
+            "Set success_reward and failure_reward to what the environment pays",
+            self.name, rewards.min(), rewards.max(), *pays,
+        )  # fmt: skip
 
 
 @RELABELERS.register("hindsight_sequence")

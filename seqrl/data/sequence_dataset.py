@@ -21,7 +21,7 @@ from seqrl.data.dataset import TrainingDataset
 from seqrl.data.extras import EXTRAS, RETURNS, check_whole, window_returns
 from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
-from seqrl.data.relabel import Relabeler
+from seqrl.data.relabel import Relabeler, checked_window
 from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store, difference
@@ -295,7 +295,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         columns["step"] = store.start_step[trajectories][:, None] + rows
         columns["mask"] = np.arange(self._window) < real[:, None]
         if relabeler is not None:
-            relabelled = relabeler.relabel_window(columns, rng)
+            relabelled = checked_window(type(relabeler).__name__, columns, relabeler.relabel_window(dict(columns), rng))
             columns = {k: v for k, v in relabelled.items() if k in self._columns or k not in store.schema}
         if self._goal_keys:
             ends = store.gather(trajectories, lengths[:, None], [f"obs/{k}" for k in self._goal_keys])

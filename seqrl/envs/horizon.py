@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,17 @@ from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import ActionCodec
 from seqrl.envs.builtin.attempts import Attempts
 from seqrl.envs.check.play import Actor, given_mask
+from seqrl.envs.check.values import answer_fault
 from seqrl.envs.faults import told
 from seqrl.envs.make import env_maker
 
+logger = logging.getLogger(__name__)
+
 NUM_EPISODES = 3
 MAX_STEPS = 500
+PLAYED = f"the longest of {NUM_EPISODES} with random actions"
+"""How the steps are known of an environment without a time limit: those of a trained policy may be more."""
+FIXED = f"the length of each of {NUM_EPISODES} with random actions"
 NO_END = "as far as was played: no episode with random actions ended, and there is no time limit"
 """How the steps are known of an environment whose episodes may never end."""
 
@@ -29,6 +36,11 @@ def horizon_and_kind(
     It is the time limit of the registered environment, or else the longest of three episodes of random legal actions,
     each of which is left after 500 steps.
 
+    Args:
+        env_id: As ``env.id``.
+        kwargs: Its arguments.
+        plugins: Files or modules to import first.
+
     Raises:
         EnvError: If the environment cannot be made, or fails in these episodes.
     """
@@ -38,18 +50,23 @@ def horizon_and_kind(
         limit = _limit(env)
         if limit is not None:
             return limit, "its time limit", codec.kind
-        is_masked = given_mask(env.observation_space, *env.reset(seed=0)) is not None
+        answer = env.reset(seed=0)
+        if (fault := answer_fault("reset", answer)) is not None:
+            raise EnvError(f"environment {env_id!r}: {fault.text}")
+        is_masked = given_mask(env.observation_space, *answer) is not None
         actor = Actor(env, codec if is_masked else None, integer_seed(0, "horizon"))
+        logger.info("playing %d episodes with random actions: %s has no registered time limit", NUM_EPISODES, env_id)
         lengths = [_length(env, actor, episode) for episode in range(NUM_EPISODES)]
         ended = [length for length in lengths if length is not None]
-        known = f"the longest of {NUM_EPISODES} with random actions" if ended else NO_END
+        known = NO_END if not ended else FIXED if len(set(lengths)) == 1 else PLAYED
         return MAX_STEPS if None in lengths else max(ended), known, codec.kind
     except EnvError:
         raise
     except Exception as error:  # whatever the code of others raises
+        named = " ".join([env_id, *(f"--plugin {name}" for name in plugins)])
         raise EnvError(
-            f"environment {env_id!r} fails in play with random actions: {told(error)}; `seqrl check-env {env_id}` "
-            "tells more"
+            f"environment {env_id!r} fails in play with random actions: {told(error)}; `seqrl check-env {named}` tells "
+            "more"
         ) from error
     finally:
         env.close()

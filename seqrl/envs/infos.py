@@ -25,20 +25,40 @@ def logged_name(key: str) -> str:
 
 
 def is_success(value: Any) -> bool:
-    """Return what an environment says of success: a bool, an array of one, or robomimic's dict with ``task``.
+    """Return what an environment says of success: a bool, 0 or 1, an array of one, or robomimic's dict with ``task``.
 
     Raises:
-        EnvError: If it is an array of several.
+        EnvError: If it is anything else.
     """
     found = np.asarray(value.get("task", False) if isinstance(value, dict) else value)
     if found.size != 1:
         raise EnvError(f"success in info has shape {found.shape}, not one value")
-    return bool(found.item())
+    return bool(successes(found).item())
+
+
+def successes(values: np.ndarray) -> np.ndarray:
+    """Return flags of success as bools.
+
+    Raises:
+        EnvError: If one is neither a bool nor 0 or 1.
+    """
+    values = np.array(values.tolist()) if values.dtype.kind == "O" else values
+    is_number = values.dtype.kind in "biuf" or not values.size
+    if is_number and ((values == 0) | (values == 1)).all():
+        return values.astype(bool)
+    wrong = values[(values != 0) & (values != 1)] if is_number else values
+    hint = "log a measure of progress as info['log/NAME']"
+    raise EnvError(f"success in info is {wrong.flat[0]!r}, but has to be True or False, or 1 or 0; {hint}")
+
+
+def told_success(info: dict[str, Any]) -> dict[str, bool]:
+    """Return the entries of an info that report success; None reports nothing."""
+    return {key: is_success(info[key]) for key in SUCCESS_KEYS if info.get(key) is not None}
 
 
 def has_succeeded(info: dict[str, Any]) -> bool:
     """Tell whether an info reports success."""
-    return any(is_success(info[key]) for key in SUCCESS_KEYS if key in info)
+    return any(told_success(info).values())
 
 
 def logged_number(key: str, value: Any) -> float:
@@ -62,6 +82,6 @@ def plain_info(info: dict[str, Any]) -> dict[str, Any]:
     Raises:
         EnvError: If success or a logged number is no single value.
     """
-    found: dict[str, Any] = {key: is_success(info[key]) for key in SUCCESS_KEYS if key in info}
+    found: dict[str, Any] = dict(told_success(info))
     found |= {key: info[key] for key in _KEPT if key in info}
     return found | {key: logged_number(key, value) for key, value in info.items() if logged_name(key)}

@@ -27,7 +27,7 @@ from seqrl.envs.faults import (
     step_within,
     watch,
 )
-from seqrl.envs.infos import SUCCESS_KEYS, logged_name, logged_number
+from seqrl.envs.infos import SUCCESS_KEYS, logged_name, logged_number, successes
 from seqrl.envs.workers import WorkerVectorEnv, assign, task_name
 
 
@@ -323,7 +323,7 @@ class BatchedEnv:
             for source, rows in ((info, ~ended), (end_info, ended)):
                 if key in source:
                     present = np.asarray(source.get(f"_{key}", True), bool) & rows
-                    success |= present & np.asarray(source[key]).astype(bool)
+                    success[present] |= successes(np.asarray(source[key])[present])
                     known |= present
         return success, known
 

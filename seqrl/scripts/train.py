@@ -158,7 +158,7 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         values = with_networks(values, goes_on=args.resume or args.role == "collect")
     if args.env_steps:
         begins = not args.resume and args.role != "collect"
-        budget = Budget(args.env_steps, None, *_worlds(values, warns=begins), is_a_trial=args.debug)
+        budget = Budget(args.env_steps, None, **_worlds(values, warns=begins), is_a_trial=args.debug)
     else:
         budget = Budget(None, args.gradient_steps, **_of_data(values), is_a_trial=args.debug)
     if (args.resume or args.role == "collect") and (saved := _begun(values, budget, args.role)) is not None:
@@ -196,9 +196,9 @@ def _in_short(derived: Sequence[str]) -> list[str]:
     return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
-def _worlds(values: dict[str, Any], *, warns: bool) -> tuple[int, str, str]:
-    """Return the length of the environments' longest episodes, how it is known, and the kind of their actions."""
-    from seqrl.envs.horizon import MAX_STEPS, NO_END, horizon_and_kind
+def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
+    """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
+    from seqrl.envs.horizon import MAX_STEPS, NO_END, NUM_EPISODES, PLAYED, horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -220,7 +220,18 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> tuple[int, str, str]:
             "evaluation may never end. Set experiment.evaluation.max_steps",
             MAX_STEPS,
         )
-    return steps, source, kind if len({kind for *_, kind in found}) == 1 else "hybrid"
+    if warns and source == PLAYED:
+        logger.warning(
+            "the environment has no time limit; %d episodes with random actions had at most %d steps, which the run is "
+            "planned for. If those of a trained policy are longer, set env.kwargs.max_episode_steps to their limit",
+            NUM_EPISODES,
+            steps,
+        )
+    return {
+        "horizon": steps,
+        "horizon_source": source,
+        "action_kind": kind if len({kind for *_, kind in found}) == 1 else "hybrid",
+    }
 
 
 def _of_data(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import EnvError
 from seqrl.core.spaces import OBS_KEY
-from seqrl.envs.infos import LOG_PREFIX, SUCCESS_KEYS, is_success
+from seqrl.envs.infos import LOG_PREFIX, told_success
 from seqrl.envs.make import make_env
 
 ATTEMPT_KEY = "attempt"
@@ -69,8 +69,8 @@ class Attempts(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs)
         """Step; begin the next attempt where one ends."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
-        told = [key for key in SUCCESS_KEYS if key in info]
-        self._success |= any(is_success(info[key]) for key in told)
+        told = told_success(info)
+        self._success |= any(told.values())
         is_last = self._num_over == self.attempts - 1
         if not is_last:
             info = {key: value for key, value in info.items() if key not in told}

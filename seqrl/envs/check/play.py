@@ -121,7 +121,7 @@ class RandomPlay:
             self.found.add(wrong, place)
             info = {}
         self._look_at_info(place, info)
-        self.has_success |= any(key in info for key in SUCCESS_KEYS)
+        self.has_success |= any(info.get(key) is not None for key in SUCCESS_KEYS)
         self._look(place, obs, info, ended=ended)
         if not ended:
             return True

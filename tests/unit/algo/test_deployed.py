@@ -14,6 +14,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.spaces import obs_specs
 from seqrl.deploy import policy_from_onnx
 from seqrl.training.learner import predict_cost
+from tests.helpers import small_algo
 
 ACTIONS = spaces.Box(-1.0, 1.0, (2,))
 STATE = spaces.Dict(
@@ -152,6 +153,18 @@ def test_a_nested_entry_that_is_not_read_is_not_taken_for_a_mask(kind, tmp_path)
     policy = RolloutPolicy(algo, space, ACTIONS) if kind == "torch" else policy_from_onnx(tmp_path / "policy")
     given = {"x": np.zeros(3, np.float32), "action_mask": (np.ones(2, np.int8), np.ones(3, np.int8))}
     assert policy(given).shape == (2,)
+
+
+def test_a_mask_that_is_forgotten_is_asked_for():
+    algo = small_algo("bc", action_space=spaces.Discrete(3))
+    policy = RolloutPolicy(algo, action_space=spaces.Discrete(3))
+    given = {name: np.zeros(spec.shape, spec.dtype) for name, spec in algo.obs.items()}
+    assert policy(given, action_mask=np.array([0, 1, 0])) == 1
+    with pytest.raises(DataError, match=r"the last call had an action_mask, this one has none: pass info"):
+        policy(given)
+    assert policy(given, action_mask=np.array([0, 0, 1])) == 2
+    policy.start_episode()
+    policy(given)
 
 
 # ------------------------------------------------------------------------------------------------ images

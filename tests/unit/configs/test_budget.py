@@ -316,7 +316,7 @@ def test_the_command_line_plans_and_tells(capsys):
     config = json.loads(out)
     assert config["env"]["id"] == "seqrl/TMazePassive-v0"
     assert config["algo"]["gamma"] == 0.9
-    assert "train.window_steps = 51  (episodes of up to 51 steps, the longest of 3 with random actions)" in err
+    assert "train.window_steps = 51  (episodes of up to 51 steps, the length of each of 3 with random actions)" in err
     assert "algo.gamma =" not in err
     config, notes = train.resolve_config(train.parser().parse_args([*words, "--debug"]))
     assert config.train.steps_per_epoch == 2
@@ -421,3 +421,11 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given,
     assert more["train"].pop("num_epochs") == began["train"].pop("num_epochs") + 5
     assert more == longer == began
     assert changed or kind == "gradient_steps"
+
+
+@pytest.mark.parametrize("kind", ["env_steps", "gradient_steps"])
+def test_a_larger_budget_is_not_lost_in_rounding(kind):
+    given, plan = {"algo_name": "actor_critic"}, Budget(**{kind: 480}, horizon=20)
+    began = config_factory("actor_critic", with_budget(given, plan)[0]).to_json()
+    longer = continued(given, dataclasses.replace(plan, **{kind: 720}), began)[0]
+    assert longer["train"]["num_epochs"] == 1.5 * began["train"]["num_epochs"]

@@ -395,6 +395,27 @@ def test_a_window_relabeler_can_change_what_the_losses_see_alone(tmp_path):
     assert set(batch.inputs.prev_reward[:, 1:].unique().tolist()) == {2.0}
 
 
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda columns: None, "Wrong.relabel_window returned NoneType, not the dict of columns"),
+        (lambda columns: {**columns, "reward": columns["mask"]}, "the column 'reward'; did you mean 'rewards'?"),
+        (lambda columns: {**columns, "rewards": columns["prev_reward"]}, r"'rewards' has shape \(8, 5\), not \(8, 4\)"),
+        (lambda columns: {**columns, "prev_reward": np.zeros(3)}, r"'prev_reward' has shape \(3,\), not \(8, 5\)"),
+    ],
+)
+def test_a_window_relabeler_that_returns_something_else_is_named(made, message, tmp_path):
+    class Wrong(Relabeler):
+        needs = "window"
+
+        def relabel_window(self, columns, rng):
+            return made(columns)
+
+    dataset = SequenceDataset([Source(filled(tmp_path, [2.0] * 3), np.arange(3), relabeler=Wrong())], window=4)
+    with pytest.raises(DataError, match=message):
+        dataset.batch(8, seed=0, path=(0,))
+
+
 def test_a_trajectory_relabeler_is_followed_by_the_window(tmp_path):
     store = filled(tmp_path, [2.0], length=8)
     dataset = SequenceDataset([Source(store, np.arange(1), relabeler=Backwards())], window=6)

@@ -59,6 +59,20 @@ def test_success_may_be_a_dict_or_an_array_of_one():
         is_success(np.zeros(2))
 
 
+@pytest.mark.parametrize("told", ["no", 0.3, float("nan"), -1])
+def test_success_is_true_or_false(told):
+    with pytest.raises(EnvError, match=r"success in info is .* has to be True or False, or 1 or 0; log a measure"):
+        is_success(told)
+    found = check_environment(lambda: Teller({"success": told}), num_steps=4)
+    assert any("has to be True or False" in fault.text for fault in found)
+
+
+def test_a_success_of_none_is_none():
+    step = last_step({"success": None}, {"success": 1.0})
+    assert step.success.tolist() == [False, True]
+    assert step.success_known.tolist() == [False, True]
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_what_is_not_read_of_an_info_may_have_any_form(vectorization):
     told = [{"contacts": np.zeros(2), "end": 0, "success": True}, {"contacts": np.zeros(3), "end": "fell"}]
@@ -129,6 +143,20 @@ class Picky(gym.Env):
         return self.broken.get("step") or (obs, 0.0, is_over or self.time == 12, False, info)
 
 
+class Uneven(Picky):
+    """Each episode has one step more than the one before it."""
+
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, self.time == self.episodes - 1, truncated, info
+
+
 gym.register("tests/Picky-v0", entry_point=Picky, disable_env_checker=True)
 
 
@@ -137,10 +165,18 @@ def test_the_horizon_is_that_of_legal_actions(kwargs):
     assert horizon_and_kind("tests/Picky-v0", kwargs)[0] == 12
 
 
-@pytest.mark.parametrize("kwargs", [{"reset": (np.zeros(1),)}, {"step": (0, 0.0, True, {})}])
-def test_an_environment_that_fails_before_the_plan_is_named(kwargs):
-    with pytest.raises(EnvError, match=r"'tests/Picky-v0' fails in play with random actions: .*`seqrl check-env tests"):
-        horizon_and_kind("tests/Picky-v0", kwargs)
+def test_a_reset_without_info_is_told_before_the_plan():
+    with pytest.raises(EnvError, match=r"'tests/Picky-v0': reset returned 3 values, but has to return \(obs, info\)"):
+        horizon_and_kind("tests/Picky-v0", {"reset": (1, 2, 3)})
+    told = r"'tests/Picky-v0' fails in play with random actions: .*`seqrl check-env tests/Picky-v0 --plugin json`"
+    with pytest.raises(EnvError, match=told):
+        horizon_and_kind("tests/Picky-v0", {"step": (0, 0.0, True, {})}, plugins=["json"])
+
+
+def test_how_long_episodes_are_is_known_if_all_that_were_played_are_alike():
+    assert horizon_and_kind("tests/Picky-v0")[1] == "the length of each of 3 with random actions"
+    gym.register("tests/Uneven-v0", entry_point=Uneven, disable_env_checker=True)
+    assert horizon_and_kind("tests/Uneven-v0")[:2] == (3, "the longest of 3 with random actions")
 
 
 def test_environments_of_a_users_own_are_limited_too():
