@@ -34,7 +34,7 @@ def build_section(cls: type[Section], values: Any, source: str, path: str = "") 
 
 
 _FAILED = object()
-_MOST = 50
+_MOST, _MOST_KEYS = 50, 15
 
 
 class _Problems:
@@ -96,7 +96,10 @@ def _why_not(cls: type[Section], key: str, path: str) -> str:
         return cls.refused[key]
     if any(rule == path or rule.startswith(f"{path}.") for rule in RULES):
         return "unknown key (robomimic's); seqrl convert-config shows what replaces it"
-    return f"unknown key{did_you_mean(key, cls.model_fields)}"
+    near = did_you_mean(key, cls.model_fields)
+    if not near and 0 < len(cls.model_fields) <= _MOST_KEYS and "." in path:  # another memory's, for instance
+        near = f"; there are {', '.join(cls.model_fields)}"
+    return f"unknown key{near}"
 
 
 def _build_field(cls: type[Section], key: str, value: Any, path: str, problems: _Problems) -> Any:

@@ -132,6 +132,10 @@ def add_reader_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--columns", type=json_object, help=says)
     size = "shrink images of LeRobot data to this size"
     p.add_argument("--image-size", type=int, nargs=2, metavar=("HEIGHT", "WIDTH"), help=size)
+    says = "columns of a robomimic file that make up the action (train.data.N.action_keys)"
+    p.add_argument("--action-keys", nargs="+", metavar="NAME", help=says)
+    says = "those of them that are rotations, as JSON: {NAME: FORM} (train.data.N.action_rotations)"
+    p.add_argument("--action-rotations", type=json_object, help=says)
     p.add_argument(
         "--dones-mean",
         choices=("terminated", "truncated"),
@@ -142,7 +146,8 @@ def add_reader_options(p: argparse.ArgumentParser) -> None:
 
 def reader_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return what the reader is told, from the arguments of :func:`add_reader_options`."""
-    return {"dones_mean": args.dones_mean, "columns": args.columns, "image_size": args.image_size}
+    names = ("dones_mean", "columns", "image_size", "action_keys", "action_rotations")
+    return {name: getattr(args, name) for name in names}
 
 
 Main = Callable[[Sequence[str] | None], int]

@@ -65,6 +65,8 @@ def check_loggers(section: LoggingSection) -> None:
     """
     if section.wandb.enabled:
         import_wandb()
+    elif section.wandb != type(section.wandb)():
+        logger.warning("experiment.logging.wandb has settings, but enabled is false: nothing is logged there")
     for other in section.others:
         LOGGERS.get(other.choice()[0])
 
@@ -86,7 +88,7 @@ def build_loggers(section: LoggingSection, run: LoggedRun) -> list[MetricsLogger
             add(WandbLogger(run.path, section.wandb, run.config | {"provenance": run.provenance}))
         for other in section.others:
             name, options = other.choice()
-            add(LOGGERS.get(name)(run, **options))
+            add(Guarded(LOGGERS.get(name)(run, **options), name))
         stack.pop_all()  # all are there: none is closed
         if section.robomimic_names:
             loggers[1:] = [WithRobomimicNames(other, run.task) for other in loggers[1:]]
@@ -103,6 +105,42 @@ def log_video(loggers: Iterable[MetricsLogger], file: Path, step: int) -> None:
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
             logger.warning("%s was not logged by %s: %s", file, type(metrics_logger).__name__, told)
+
+
+class Guarded:
+    """A logger of a plug-in, whose errors are told once, as the run is worth more.
+
+    Args:
+        inner: The logger.
+        name: In ``experiment.logging.others``.
+    """
+
+    def __init__(self, inner: MetricsLogger, name: str) -> None:
+        self._inner, self._name, self._is_failing = inner, name, False
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Pass on the values."""
+        self._try(lambda: self._inner.log(values, step))
+
+    def log_video(self, file: Path, step: int) -> None:
+        """Pass on a video."""
+        log_video([self._inner], file, step)
+
+    def close(self) -> None:
+        """Close the logger."""
+        self._try(self._inner.close)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except Exception as error:
+            if not self._is_failing:
+                told = f"{type(error).__name__}: {error}"
+                logger.warning(
+                    "the logger %r (experiment.logging.others) fails, and the run goes on: %s", self._name, told
+                )
+                logger.debug("", exc_info=error)
+            self._is_failing = True
 
 
 class WithRobomimicNames:

@@ -179,7 +179,8 @@ class RunFolder:
             return
         saved = saved_config(self.path)
         if lines := changes_since(saved, config):
-            raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join(lines))
+            hint = "For another setting, begin a new run from its weights: --set train.init_from=" + str(self.path)
+            raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join([*lines, hint]))
 
     # ------------------------------------------------------------------------------------ checkpoints
     def checkpoint(self, epoch: int) -> Path:

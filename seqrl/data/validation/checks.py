@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import SeqrlError
+from seqrl.core.obs_entry import UNIT_LIMIT
 from seqrl.core.spaces import obs_specs
 from seqrl.data.validation.findings import Findings
 from seqrl.data.validation.raw import FLAT, RawDataset, RawEpisode
@@ -250,8 +251,8 @@ class ImageCheck:
     def finish(self, found: Findings) -> None:
         """Tell which look like what they are not."""
         for name, (low, high, is_whole, dtype) in self._seen.items():
-            if dtype.kind == "f" and is_whole and low >= 0 and 1 < high <= 255:
-                text = f"obs/{name} is {dtype} with whole numbers up to {high:g}: pixels belong in uint8"
+            if dtype.kind == "f" and low >= 0 and (high > UNIT_LIMIT or (is_whole and high > 1)):
+                text = f"obs/{name} is {dtype} with numbers up to {high:g}: pixels belong in uint8, or in [0, 1]"
                 found.warning("image", text)
             if dtype == np.uint8 and high <= 1:
                 text = f"obs/{name} is uint8 and holds nothing above {high:g}: floats in [0, 1] that were truncated?"

@@ -11,6 +11,7 @@ from seqrl.data import SequenceDataset
 from seqrl.data.convert import convert
 from seqrl.data.ingest import open_store
 from seqrl.data.mixture import Source
+from seqrl.scripts import convert_dataset, get_dataset_info, train
 
 STEPS = 4
 
@@ -80,3 +81,14 @@ def test_a_run_file_names_rotations_among_its_columns():
     entry = {"path": "can.hdf5", "action_keys": ["abs_pos"], "action_rotations": {"abs_rot": "6d"}}
     with pytest.raises(ConfigError, match="action_rotations names abs_rot, which action_keys does not"):
         config_factory("bc", {"train": {"data": [entry]}})
+
+
+def test_commands_take_the_columns_too(file, tmp_path, capsys):
+    words = ["--action-keys", "abs_pos", "abs_rot_6d", "--action-rotations", '{"abs_rot_6d": "6d"}']
+    store = str(tmp_path / "store")
+    assert convert_dataset.main([str(file), store, *words]) == 0
+    assert open_store(store).info.action_space == read(file, "abs_pos", "abs_rot_6d", abs_rot_6d="6d").info.action_space
+    assert get_dataset_info.main([str(file), *words]) == 0
+    assert "Box(-inf, inf, (6,), float32) with rotations at [3]" in capsys.readouterr().out
+    config, _ = train.resolve_config(train.parser().parse_args(["--algo", "bc", "--dataset", str(file), *words]))
+    assert config.train.data[0].action_keys == ["abs_pos", "abs_rot_6d"]

@@ -195,7 +195,7 @@ WARNINGS = {
         every("actions", lambda i: np.clip(rng(i).normal(0, 20, (STEPS, 2)), -1, 1) * [1, 0.5]),
         "saturated action", "action 0 is at a bound in ", None),
     "pixels as floats": (
-        images(np.float32, 0, 256), "image", "obs/camera is float32 with whole numbers up to 255", None),
+        images(np.float32, 0, 256), "image", "obs/camera is float32 with numbers up to 255", None),
     "cut floats": (images(np.uint8, 0, 2), "image", "obs/camera is uint8 and holds nothing above 1", None),
     "empty filter": (
         lambda f: f.create_dataset("mask/none", data=np.zeros(0)), "filter", "filter 'none' selects no episodes", None),

@@ -89,6 +89,14 @@ def test_without_wandb_nothing_is_begun(module, tmp_path, monkeypatch):
     run(offline(tmp_path, "off"))
 
 
+def test_settings_of_wandb_that_is_off_are_told(tmp_path, caplog):
+    run(logged(tmp_path, enabled=False))
+    assert "logging.wandb has settings" in caplog.text  # mode is one
+    caplog.clear()
+    run(offline(tmp_path, "none", experiment={"logging": {"tensorboard": False}}))
+    assert "logging.wandb" not in caplog.text
+
+
 def test_a_logger_of_a_plugin(tmp_path, monkeypatch):
     monkeypatch.setattr(LOGGERS, "_entries", {})
     monkeypatch.setattr(LOGGERS, "sections", {})
@@ -116,6 +124,27 @@ def test_a_logger_of_a_plugin(tmp_path, monkeypatch):
     assert [step for step, _ in mine.rows] == [row["step"] for row in rows]
     with pytest.raises(ConfigError, match=r"others\.0\.type +unknown logger 'minee'; did you mean 'mine'\?"):
         offline(tmp_path, experiment={"logging": {"others": [{"type": "minee"}]}})
+
+
+def test_a_logger_of_a_plugin_that_fails_is_told_once_and_the_run_goes_on(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(LOGGERS, "_entries", {})
+    monkeypatch.setattr(LOGGERS, "sections", {})
+
+    @LOGGERS.register("broken")
+    class Broken:
+        def __init__(self, run):
+            pass
+
+        def log(self, values, step):
+            raise ValueError("server down")
+
+        def close(self):
+            raise ValueError("server down")
+
+    logging = {"every_n_steps": 2, "tensorboard": False, "others": [{"type": "broken"}]}
+    run(offline(tmp_path, experiment={"logging": logging}))
+    text = "the logger 'broken' (experiment.logging.others) fails, and the run goes on: ValueError: server down"
+    assert sum(record.getMessage() == text for record in caplog.records) == 1
 
 
 def test_the_schema_allows_for_loggers_of_plugins(monkeypatch):

@@ -171,7 +171,8 @@ def test_resume_with_another_config_lists_every_difference(path):
     other = _config(train={"num_epochs": 3, "seed": 9, "batch_size": 5}, algo={"optimizer": {"learning_rate": 0.5}})
     with pytest.raises(ConfigError, match="with another config") as caught:
         RunFolder(path, other, resume=True)
-    lines = str(caught.value).splitlines()[1:]
+    *lines, hint = str(caught.value).splitlines()[1:]
+    assert hint == f"For another setting, begin a new run from its weights: --set train.init_from={path}"
     assert [line.split() for line in lines] == [
         ["algo.optimizer.learning_rate", "was", "0.0001,", "now", "0.5"],
         ["train.batch_size", "was", "24,", "now", "5"],
