@@ -14,6 +14,7 @@ from imitation import TASKS, started
 from PIL import Image, ImageDraw, ImageFont
 
 from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.ema import take_averages
 from seqrl.envs.make import make_env
 
 FILE = Path(__file__).parents[1] / "docs" / "images" / "fork_policies.png"
@@ -50,6 +51,7 @@ def panel(name: str) -> Image.Image:
         run = started("fork", name, "two frames", 0, folder)
         run.learn()
         run.algo.set_eval()
+        take_averages(run.algo.nets)
         policy, draw = VectorPolicy(run.algo, 1, deterministic=False), ImageDraw.Draw(ground)
         for seed in range(NUM_EPISODES):
             places, is_success = places_of(policy, env_id, seed)

@@ -64,12 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The rollout: the policy remembers an episode until the next start_episode.
     policy = seqrl.RolloutPolicy(model, store.info.observation_space, actions)
     env, successes = make_env(env_id, kwargs), 0
-    for seed in range(args.episodes):
-        ob, result = env.reset(seed=seed)
-        policy.start_episode()
-        while "success" not in result:
-            ob, _, _, _, result = env.step(policy(ob))
-        successes += result["success"]
+    with model.averaged():  # what acts is the average of the last steps' weights
+        for seed in range(args.episodes):
+            ob, result = env.reset(seed=seed)
+            policy.start_episode()
+            while "success" not in result:
+                ob, _, _, _, result = env.step(policy(ob))
+            successes += result["success"]
     save_file(model.serialize(), args.output / "weights.safetensors")
     print(f"success {successes / args.episodes:.3f}; data, and weights for model.deserialize: {args.output}")
     return 0

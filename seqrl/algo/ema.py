@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqrl.algo.targets import frozen_copy
+from seqrl.core.errors import ConfigError
 from seqrl.models.sigma_linear import SigmaLinear
 
 AVERAGES = "averages"
@@ -50,22 +51,27 @@ class AveragedNets(nn.Module):
         step = (1.0 + self.num_steps) ** -self.power  # stays on the device: nothing waits for it
         step = step.clamp(min=1.0 - self.max_decay)
         self._found = self._found or self._pairs(nets)
-        means, weights, copies, buffers = self._found
-        way = torch._foreach_sub(weights, means)
-        torch._foreach_mul_(way, step)
-        torch._foreach_add_(means, way)
-        for copied, buffer in zip(copies, buffers, strict=True):
-            copied.copy_(buffer)
+        means, weights, copies, others = self._found
+        if step.is_cpu:
+            torch._foreach_lerp_(means, weights, float(step))  # one pass over memory
+        else:
+            way = torch._foreach_sub(weights, means)
+            torch._foreach_mul_(way, step)
+            torch._foreach_add_(means, way)
+        for copied, other in zip(copies, others, strict=True):
+            copied.copy_(other)
         for module in self._spectral:
             module.power_iteration()
 
     def _pairs(self, nets: nn.ModuleDict) -> tuple[list[Tensor], ...]:
-        """Return averages and their weights, copies and their buffers."""
+        """Return averages and weights that learn, and copies and what they are of."""
         own = {id(x) for module in self._spectral for x in module.buffers()}
         found: tuple[list[Tensor], ...] = ([], [], [], [])
         for name, average in self.averages.items():
-            found[0].extend(average.parameters())
-            found[1].extend(nets[name].parameters())
+            for mean, weight in zip(average.parameters(), nets[name].parameters(), strict=True):
+                learns = 0 if weight.requires_grad else 2
+                found[learns].append(mean)
+                found[learns + 1].append(weight)
             for copied, buffer in zip(average.buffers(), nets[name].buffers(), strict=True):
                 if id(copied) not in own:
                     found[2].append(copied)
@@ -80,23 +86,39 @@ class AveragedNets(nn.Module):
     @torch.no_grad()
     def copy_to(self, nets: nn.ModuleDict) -> list[tuple[Tensor, Tensor]]:
         """Put the averages in the place of the weights, and return tensors with what they held before."""
-        replaced = []
+        pairs = []
         for name, average in self.averages.items():
             held = dict(average.named_modules())
             for path, part in nets[name].named_modules():
-                pairs = [*part._parameters.items(), *(part._buffers.items() if isinstance(part, SigmaLinear) else ())]
-                for key, tensor in pairs:
-                    if tensor is not None:
-                        replaced.append((tensor, tensor.detach().clone()))
-                        tensor.copy_(getattr(held[path], key))
+                learned = [(key, p) for key, p in part._parameters.items() if p is not None and p.requires_grad]
+                vectors = list(part._buffers.items()) if isinstance(part, SigmaLinear) else []
+                pairs += [(tensor, getattr(held[path], key)) for key, tensor in [*learned, *vectors]]
+        replaced = [(tensor, tensor.detach().clone()) for tensor, _ in pairs]
+        for tensor, mean in pairs:  # by now nothing can fail
+            tensor.copy_(mean)
         return replaced
 
 
 def add_averages(nets: nn.ModuleDict, power: float, max_decay: float | None) -> None:
-    """Keep averages of the networks that learn, in ``nets[AVERAGES]``; a ``max_decay`` of None keeps none."""
-    if max_decay is not None:
-        trained = {name: net for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
+    """Keep averages of the networks that learn, in ``nets[AVERAGES]``; a ``max_decay`` of None keeps none.
+
+    Raises:
+        ConfigError: If a network has this name, or cannot be copied.
+    """
+    if AVERAGES in nets:
+        raise ConfigError(
+            f"nets[{AVERAGES!r}] is where an algorithm has the averages of its weights: take another name"
+        )
+    if max_decay is None:
+        return
+    trained = {name: net for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
+    try:
         nets[AVERAGES] = AveragedNets(nn.ModuleDict(trained), power=power, max_decay=max_decay)
+    except RuntimeError as error:  # torch.nn.utils.weight_norm
+        raise ConfigError(
+            f"no averages of the weights can be kept, as networks cannot be copied ({str(error)[:120]}): set "
+            "algo.average_decay to null, or use torch.nn.utils.parametrizations"
+        ) from error
 
 
 def move_averages(nets: nn.ModuleDict) -> None:

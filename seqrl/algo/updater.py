@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -213,12 +213,8 @@ class Updater:
             if not _is_set(bad):
                 self._algo.on_gradient_step(stats)
             return
-        followers = self._followers()  # the host does not wait for the flag, so they move and go back where it is set
-        before = [x.clone() for x in followers]
-        self._algo.on_gradient_step(stats)
-        with torch.no_grad():
-            for x, old in zip(followers, before, strict=True):
-                x.copy_(torch.where(bad, old, x))
+        # the host does not wait for the flag, so what follows moves, and goes back where it is set
+        move_unless(bad, self._followers(), lambda: self._algo.on_gradient_step(stats))
 
     def _followers(self) -> list[Tensor]:
         """Return the tensors of the networks that the optimiser does not move."""
@@ -268,6 +264,20 @@ class Updater:
         else:
             self._clipper.load_state(clipper)
         self.num_steps = num_steps
+
+
+@torch.no_grad()
+def move_unless(bad: Tensor, tensors: Sequence[Tensor], move: Callable[[], None]) -> None:
+    """Call ``move``, and put the tensors back where the flag is set, without waiting for it: few kernels for many."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for x in tensors:
+        groups.setdefault(x.dtype, []).append(x)
+    before = {dtype: torch.cat([x.reshape(-1) for x in group]) for dtype, group in groups.items()}
+    move()
+    for dtype, group in groups.items():
+        kept = torch.where(bad, before[dtype], torch.cat([x.reshape(-1) for x in group]))
+        pieces = kept.split([x.numel() for x in group])
+        torch._foreach_copy_(group, [piece.view_as(x) for piece, x in zip(pieces, group, strict=True)])
 
 
 def _is_set(flag: Tensor) -> bool:

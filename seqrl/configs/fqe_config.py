@@ -31,6 +31,7 @@ class FQESection(AlgoSection):
     )
     critic: FQECriticSection = FQECriticSection()
     gamma: Discount = Field(0.99, description="Discount of the value.")
+    average_decay: float | None = Field(None, ge=0.0, lt=1.0, description="Its values are those of its weights.")
     tau: float = Field(0.05, gt=0.0, le=1.0, description="Step of the target critics towards the online ones.")
     reward_multiplier: PositiveFloat = Field(1.0, description="Scales rewards in the losses only.")
     value_offset: float = Field(

@@ -255,7 +255,7 @@ def _timed(call: Callable[[], Any]) -> float:
 def predict_cost(algo: Algo, train: TrainSection) -> Prediction:
     """Return what training will take, by forward passes on a blank batch; nothing is changed by them."""
     batch = blank_batch(algo, train)
-    weights = sum(p.numel() * p.element_size() for p in algo.nets.parameters())
+    weights = sum((4 if p.requires_grad else 1) * p.numel() * p.element_size() for p in algo.nets.parameters())
     seen: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -273,7 +273,7 @@ def predict_cost(algo: Algo, train: TrainSection) -> Prediction:
     sizes: list[int] = []
     batch.map(lambda x: sizes.append(x.numel() * x.element_size()) or x)  # type: ignore[func-returns-value]
     return Prediction(
-        weights_mb=4 * weights / 1e6,
+        weights_mb=weights / 1e6,
         batches_mb=sum(sizes) * (train.prefetch_batches + 2) / 1e6,
         activations_mb=sum(n for pointer, n in seen.items() if pointer not in owned) / 1e6,
         step_s=3 * forward_s * train.accumulate_batches,

@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from torch import nn
 
 from seqrl.algo.checkpoint import load_algo, read_checkpoint, save_checkpoint
-from seqrl.algo.ema import num_parameters, without_averages
+from seqrl.algo.ema import add_averages, num_parameters, without_averages
+from seqrl.algo.updater import move_unless
 from seqrl.conformance.algorithms import AlgoCase, train
+from seqrl.core.errors import ConfigError
 from seqrl.rollout.evaluator import evaluation_mode
+from seqrl.training.init_from import take_weights
 from tests.unit.algo.checkpoints import ACTIONS, OBSERVATIONS, small_algo
 
 CASE = AlgoCase("actor_critic", memory="transformer")
@@ -103,3 +107,56 @@ def test_averages_are_left_out_where_the_run_keeps_none():
     plain = AlgoCase("actor_critic", values={"average_decay": None}).build(seed=3)
     plain.deserialize(algo.serialize())
     assert same(weights(plain), weights(algo))
+
+
+def test_a_run_that_starts_from_weights_averages_anew(tmp_path):
+    """An average of many steps would stay near the first weights for as many."""
+    source = trained(steps=30)
+    save_checkpoint(tmp_path / "first", source, OBSERVATIONS, CASE.space)
+    algo = CASE.build(seed=3)
+    take_weights(algo, tmp_path / "first")
+    assert algo.nets["averages"].num_steps == 0
+    assert same(weights(algo), weights(source))
+
+
+def test_what_does_not_learn_is_not_averaged():
+    iris = AlgoCase("iris", actions="box")
+    algo = trained(iris)
+    targets = {k: v.clone() for k, v in algo.nets.named_parameters() if ".target_" in k and "averages" not in k}
+    assert targets
+    with algo.averaged():
+        assert same(targets, dict(algo.nets.named_parameters()))
+
+
+def test_a_name_that_is_taken_and_networks_that_cannot_be_copied_are_told():
+    nets = nn.ModuleDict({"averages": nn.Linear(1, 1)})
+    with pytest.raises(ConfigError, match="take another name"):
+        add_averages(nets, 0.6, 0.9)
+    nets = nn.ModuleDict({"actor": torch.nn.utils.weight_norm(nn.Linear(2, 2))})
+    with pytest.raises(ConfigError, match=r"set algo\.average_decay to null, or use torch\.nn\.utils\.param"):
+        add_averages(nets, 0.6, 0.9)
+    add_averages(nets, 0.6, None)
+    assert "averages" not in nets
+
+
+def test_an_error_on_the_way_leaves_the_weights():
+    algo = trained()
+    own = weights(algo)
+    algo.nets["actor"].register_module("late", nn.Linear(1, 1))
+    with pytest.raises(KeyError), algo.averaged():
+        pass
+    assert same(own, weights(algo))
+
+
+@pytest.mark.parametrize("is_bad", [True, False])
+def test_what_follows_the_weights_goes_back_where_a_step_was_not_finite(is_bad):
+    tensors = [torch.ones(2, 3), torch.ones(()), torch.zeros(2, dtype=torch.int64), torch.ones(3, 2).t()]
+    before = [x.clone() for x in tensors]
+
+    def move():
+        for x in tensors:
+            x.add_(1)
+        tensors[0].fill_(torch.nan)
+
+    move_unless(torch.tensor(is_bad), tensors, move)
+    assert [torch.equal(x, old) for x, old in zip(tensors, before, strict=True)] == [is_bad] * 4
