@@ -53,7 +53,7 @@ class AveragedNets(nn.Module):
         self._found = self._found or self._pairs(nets)
         means, weights, copies, others = self._found
         if step.is_cpu:
-            torch._foreach_lerp_(means, weights, float(step))  # one pass over memory
+            torch._foreach_lerp_(means, weights, float(step.numpy()))  # one pass over memory
         else:
             way = torch._foreach_sub(weights, means)
             torch._foreach_mul_(way, step)
