@@ -208,16 +208,18 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         }
 
     def state(self) -> dict[str, Any]:
-        """Return since when each source is ready, and the size and a checksum of those that may not change."""
+        """Return since when each source is ready, and the size and checksums of those that may not change."""
         fixed = [s for s in self.sources if not s.is_live]
-        crc = 0
+        crc = content = 0
         for source in fixed:
             for values in (source.numbers, source.store.length, source.store.total_reward):
                 crc = zlib.crc32(np.ascontiguousarray(values).tobytes(), crc)
+            content = zlib.crc32(source.store.checksums[source.numbers].tobytes(), content)
         return {
             "ready_since": [s.ready_since for s in self.sources],
             "fixed": [sum(s.num_trajectories for s in fixed), sum(s.num_transitions for s in fixed)],
             "checksum": crc,
+            "content": content,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -232,10 +234,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                 f"the data (trajectories, transitions) was {state['fixed']} in {len(state['ready_since'])} sources, "
                 f"and is {now['fixed']} in {len(self.sources)}"
             )
-        if state.get("checksum", now["checksum"]) != now["checksum"]:  # states of earlier versions have none
+        if any(state.get(key, now[key]) != now[key] for key in ("checksum", "content")):  # earlier versions have none
             raise DataError(
                 "the data has the same size as before, but other episodes are trained on, or they were changed, "
-                "for instance by rewriting a filter key"
+                "for instance by rewriting a filter key, observations or actions"
             )
         for source, ready_since in zip(self.sources, state["ready_since"], strict=True):
             source.ready_since = ready_since

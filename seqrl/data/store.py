@@ -361,6 +361,11 @@ class Store:
             for shard in self._shards:
                 shard.let_go()
 
+    @property
+    def checksums(self) -> np.ndarray:
+        """``(N, C)`` int64, of the rows of each trajectory, columns in alphabetical order."""
+        return np.concatenate([shard.crcs for shard in self._shards])
+
     def _verify_new(self, trajectories: np.ndarray, names: tuple[str, ...]) -> None:
         """Compare with their checksums what has not been compared before."""
         is_known = self._verified.get(names)

@@ -246,10 +246,18 @@ def saved_config(run: Path) -> dict[str, Any]:
 
 
 def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
-    """Return a line for each setting of a saved config that differs and may not, when the run is resumed."""
+    """Return a line for each setting of a saved config that differs and may not, when the run is resumed.
+
+    Data may have moved: its checksums tell whether it is the same.
+    """
+    present = config.to_json()
+    former, now = ((values.get("train") or {}).get("data") or [] for values in (saved, present))
+    if len(former) == len(now):
+        moved = [{**old, "path": new.get("path")} for old, new in zip(former, now, strict=True)]
+        saved = {**saved, "train": {**saved["train"], "data": moved}} if moved else saved
     return [
         f"  {path}  was {old!r}, now {new!r}"
-        for path, old, new in differences(saved, config.to_json())
+        for path, old, new in differences(saved, present)
         if not path.startswith(CHANGEABLE_ON_RESUME) and not (path == "collect.engine" and new == "auto")
     ]
 

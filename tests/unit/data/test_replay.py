@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -353,8 +354,20 @@ def test_other_episodes_of_the_same_size_are_not_resumed_from(tmp_path):
     other = SequenceDataset([Source(store, np.array([0, 2]))], window=3)
     with pytest.raises(DataError, match="other episodes are trained on"):
         other.load_state(state)
-    del state["checksum"]  # as in a checkpoint of an earlier version
+    del state["checksum"], state["content"]  # as in a checkpoint of an earlier version
     other.load_state(state)
+
+
+def test_episodes_with_other_actions_are_not_resumed_from(tmp_path):
+    first, second = StoreWriter(tmp_path / "a", INFO, "fifo"), StoreWriter(tmp_path / "b", INFO, "fifo")
+    for writer, shift in ((first, 0), (second, 1)):
+        whole = walk(4, 1.0)
+        writer.append(replace(whole, actions=(whole.actions + shift) % 2))
+        writer.close()
+    states = [SequenceDataset([Source(Store(tmp_path / name), np.arange(1))], window=3) for name in "aab"]
+    states[1].load_state(states[0].state())
+    with pytest.raises(DataError, match="by rewriting a filter key, observations or actions"):
+        states[2].load_state(states[0].state())
 
 
 def test_no_data_is_never_ready():

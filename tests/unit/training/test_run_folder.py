@@ -9,7 +9,7 @@ import pytest
 from seqrl.configs import config_factory
 from seqrl.configs.differences import differences
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
-from seqrl.training.run_folder import RunFolder, default_name, last_checkpoint, whole_folder
+from seqrl.training.run_folder import RunFolder, changes_since, default_name, last_checkpoint, whole_folder
 from seqrl.training.setup import run_path
 
 
@@ -164,6 +164,15 @@ def test_a_checkpoint_that_was_being_replaced_is_brought_back(path):
     (folder.checkpoints / f".{last.name}.89abcdef.tmp").mkdir()
     RunFolder(path, _config(), resume=True)
     assert sorted(p.name for p in folder.checkpoints.iterdir()) == [last.name, "last"]
+
+
+def test_data_may_have_moved(path):
+    folder = RunFolder(path, _config(train={"data": [{"path": "here.hdf5"}]}))
+    folder.release()
+    saved = json.loads((path / "config.json").read_text())
+    assert changes_since(saved, _config(train={"data": [{"path": "there.hdf5"}]})) == []
+    (line,) = changes_since(saved, _config(train={"data": [{"path": "there.hdf5", "weight": 2.0}]}))
+    assert line.startswith("  train.data  was")
 
 
 def test_resume_with_another_config_lists_every_difference(path):
