@@ -74,7 +74,6 @@ class Algo(ABC, Generic[SectionT]):
         trunk_obs: Name -> spec of entries that the memory reads beside those of the environment, such as a return to
             go: neither asked of the environment nor scaled. The algorithm adds them to the inputs.
         acts: Whether it gives actions; a planner alone does not.
-        average_power: After n gradient steps an average of ``average_decay`` spans about the last ``n^average_power``.
         reads_vectors: Whether networks read vectors beside or of the observation, which an encoder of images alone
             does not give.
         wants_metrics: Whether the next losses should bring all their metrics, some of which make the host wait. The
@@ -87,7 +86,6 @@ class Algo(ABC, Generic[SectionT]):
     needs_reward = False
     discount: float = 1.0
     acts = True
-    average_power = 0.6
     reads_vectors = False
     wants_metrics = True
 
@@ -125,7 +123,7 @@ class Algo(ABC, Generic[SectionT]):
         self.inputs.values = {**self.inputs.values, **values_read(self.nets)}
         self._spectral = [module for module in self.nets.modules() if isinstance(module, SigmaLinear)]
         if inputs is None:
-            add_averages(self.nets, self.average_power, self.algo_config.average_decay)
+            add_averages(self.nets, self.algo_config.average_decay)
         if inputs is None and self.inputs.normalizer is not None:
             self.nets["normalizer"] = self.inputs.normalizer
         self.nets.to(self.device)

@@ -30,7 +30,6 @@ class Denoising(ChunkPolicy[DenoisingSectionT]):
 
     action_kinds = frozenset({"continuous"})
     fitted = ("loss/denoising",)
-    average_power = 0.75  # as Chi et al. (2023), Diffusion Policy
 
     def _create_policy(self, num_policies: int | None) -> None:
         section = self.algo_config

@@ -16,17 +16,18 @@ from seqrl.models.sigma_linear import SigmaLinear
 AVERAGES = "averages"
 """Where the networks of an algorithm have their averages."""
 
+POWER = 0.75
+
 
 class AveragedNets(nn.Module):
     """Moving averages of networks, with a decay that grows with the steps.
 
-    After ``n`` steps the decay is ``1 - (1 + n)^-power``, at most ``max_decay``, so early weights are soon forgotten.
+    After ``n`` steps the decay is ``1 - (1 + n)^-0.75``, at most ``max_decay``, so early weights are soon forgotten.
     Buffers, such as the statistics of inputs, are copied, but each average of a :class:`SigmaLinear` has its own
     singular vectors. The averages take no gradient and are saved with the weights.
 
     Args:
         nets: Name -> network.
-        power: Of the decay.
         max_decay: Largest decay.
 
     Source: Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging; Nikishin et al. (2018),
@@ -36,10 +37,10 @@ class AveragedNets(nn.Module):
 
     num_steps: Tensor
 
-    def __init__(self, nets: nn.ModuleDict, *, power: float, max_decay: float) -> None:
+    def __init__(self, nets: nn.ModuleDict, *, max_decay: float) -> None:
         super().__init__()
         self.averages = nn.ModuleDict({name: frozen_copy(net) for name, net in nets.items()})
-        self.power, self.max_decay = power, max_decay
+        self.max_decay = max_decay
         self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
         self._found: tuple[list[Tensor], ...] = ()
         self._spectral = [module for module in self.averages.modules() if isinstance(module, SigmaLinear)]
@@ -48,7 +49,7 @@ class AveragedNets(nn.Module):
     def move(self, nets: nn.ModuleDict) -> None:
         """Move each average towards its network, after a gradient step."""
         self.num_steps += 1
-        step = (1.0 + self.num_steps) ** -self.power  # stays on the device: nothing waits for it
+        step = (1.0 + self.num_steps) ** -POWER  # stays on the device: nothing waits for it
         step = step.clamp(min=1.0 - self.max_decay)
         self._found = self._found or self._pairs(nets)
         means, weights, copies, others = self._found
@@ -99,7 +100,7 @@ class AveragedNets(nn.Module):
         return replaced
 
 
-def add_averages(nets: nn.ModuleDict, power: float, max_decay: float | None) -> None:
+def add_averages(nets: nn.ModuleDict, max_decay: float | None) -> None:
     """Keep averages of the networks that learn, in ``nets[AVERAGES]``; a ``max_decay`` of None keeps none.
 
     Raises:
@@ -113,7 +114,7 @@ def add_averages(nets: nn.ModuleDict, power: float, max_decay: float | None) -> 
         return
     trained = {name: net for name, net in nets.items() if any(p.requires_grad for p in net.parameters())}
     try:
-        nets[AVERAGES] = AveragedNets(nn.ModuleDict(trained), power=power, max_decay=max_decay)
+        nets[AVERAGES] = AveragedNets(nn.ModuleDict(trained), max_decay=max_decay)
     except RuntimeError as error:  # torch.nn.utils.weight_norm
         raise ConfigError(
             f"no averages of the weights can be kept, as networks cannot be copied ({str(error)[:120]}): set "

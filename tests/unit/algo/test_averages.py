@@ -131,11 +131,11 @@ def test_what_does_not_learn_is_not_averaged():
 def test_a_name_that_is_taken_and_networks_that_cannot_be_copied_are_told():
     nets = nn.ModuleDict({"averages": nn.Linear(1, 1)})
     with pytest.raises(ConfigError, match="take another name"):
-        add_averages(nets, 0.6, 0.9)
+        add_averages(nets, 0.9)
     nets = nn.ModuleDict({"actor": torch.nn.utils.weight_norm(nn.Linear(2, 2))})
     with pytest.raises(ConfigError, match=r"set algo\.average_decay to null, or use torch\.nn\.utils\.param"):
-        add_averages(nets, 0.6, 0.9)
-    add_averages(nets, 0.6, None)
+        add_averages(nets, 0.9)
+    add_averages(nets, None)
     assert "averages" not in nets
 
 

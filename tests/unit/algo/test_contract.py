@@ -110,7 +110,7 @@ def test_states_nest():
 
 def test_targets_and_averages_follow():
     nets = nn.ModuleDict({"head": nn.Linear(1, 1, bias=False)})
-    target, averaged = frozen_copy(nets["head"]), AveragedNets(nets, power=0.75, max_decay=0.9999)
+    target, averaged = frozen_copy(nets["head"]), AveragedNets(nets, max_decay=0.9999)
     first = nets["head"].weight.item()
     assert not any(p.requires_grad for p in (*target.parameters(), *averaged.parameters()))
     expected = first
@@ -122,7 +122,7 @@ def test_targets_and_averages_follow():
     assert averaged.averages["head"].weight.item() == pytest.approx(expected, rel=1e-5)
     follow(target, nets["head"], 0.25)
     assert target.weight.item() == pytest.approx(first + 0.25 * 5)
-    again = AveragedNets(nets, power=0.75, max_decay=0.9999)
+    again = AveragedNets(nets, max_decay=0.9999)
     again.load_state_dict(averaged.state_dict())
     assert again.num_steps == 5
 
@@ -130,7 +130,7 @@ def test_targets_and_averages_follow():
 def test_an_average_is_divided_by_its_own_spectral_norm():
     torch.manual_seed(0)
     nets = nn.ModuleDict({"head": SigmaLinear(6, 6, bias=False)})
-    averaged = AveragedNets(nets, power=0.75, max_decay=0.9)
+    averaged = AveragedNets(nets, max_decay=0.9)
     average = averaged.averages["head"]
     for _ in range(100):
         with torch.no_grad():

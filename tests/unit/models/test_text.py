@@ -93,7 +93,7 @@ def test_a_function_is_asked_for_each_sentence_once(monkeypatch):
 def test_what_a_function_gave_is_no_part_of_averaged_weights_nor_of_inference():
     modality = TextModality("say", SPEC, d_vector=8, d_output=3)
     nets = torch.nn.ModuleDict({"say": modality})
-    averages = AveragedNets(nets, power=0.75, max_decay=0.99)
+    averages = AveragedNets(nets, max_decay=0.99)
     rows = torch.from_numpy(encode_text([["one", "two", "three"]]))
     with torch.inference_mode():
         seen = modality(rows)
