@@ -10,7 +10,8 @@ The demo's task is imitated for 5,000 steps, CartPole and RepeatPrevious are lea
 run has solved its task at a score of 0.98 (success, or return over the best possible one), and falls when a later
 evaluation is below 0.9. Beside the scores it keeps the largest update of any parameter tensor (its root mean square
 over the learning rate) and the largest gradient that reached the optimiser (its norm over the root mean square that
-Adam holds of it). A run takes one core. Results lie in ``benchmarks/stability/``.
+Adam holds of it), and what the last weights score where their averages are evaluated. A run takes one core. Results lie
+in ``benchmarks/stability/``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,9 +41,11 @@ HERE = ROOT / "benchmarks/stability"
 RUNS = ROOT / "runs/stability"
 sys.path.insert(0, str(ROOT))
 
+from seqrl.algo.ema import AVERAGES, has_averages  # noqa: E402
 from seqrl.algo.updater import build_optimizer  # noqa: E402
 from seqrl.configs import BaseConfig  # noqa: E402
 from seqrl.core.files import write_json  # noqa: E402
+from seqrl.envs.metrics import Episode  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
 from seqrl.training.experiment import Experiment  # noqa: E402
 
@@ -186,6 +189,7 @@ class Clip:
 
 
 DEFAULT = "default"
+COLUMNS = ["step", "score", "largest_update", "largest_gradient", "score of the last weights"]
 OPTIMIZERS: dict[str, Build] = {
     DEFAULT: adamw,
     "spike_clip": adamw,
@@ -252,6 +256,7 @@ class Watched(Experiment):
     """A run with another optimiser, that remembers how it went."""
 
     optimizer = "none"
+    last: Mapping[str, float]
 
     def init_optimizer(self, nets: nn.ModuleDict) -> torch.optim.Optimizer:
         """Return the one that is tried."""
@@ -260,14 +265,25 @@ class Watched(Experiment):
         self.watch.attach(built)
         return built
 
+    def evaluate_val(self) -> tuple[dict[str, float], list[Episode]]:
+        """Evaluate the last weights too, where their averages are what is evaluated."""
+        if not has_averages(self.algo.nets):
+            found = super().evaluate_val()
+            self.last = found[0]
+            return found
+        averages = self.algo.nets.pop(AVERAGES)
+        self.last, _ = super().evaluate_val()
+        self.algo.nets[AVERAGES] = averages
+        return super().evaluate_val()
+
     def log(self, metrics: Any, step: int) -> None:
         """Keep the scores."""
         super().log(metrics, step)
         task = TASKS[self.task]
         if task.metric in metrics:
             update, gradient = self.watch.take()
-            score = metrics[task.metric] / task.best
-            self.watch.curve.append([step, round(score, 4), round(update, 3), round(gradient, 2)])
+            score, last = (round(found[task.metric] / task.best, 4) for found in (metrics, self.last))
+            self.watch.curve.append([step, score, round(update, 3), round(gradient, 2), last])
 
 
 def config_of(task: str, optimizer: str, seed: int, threads: int) -> BaseConfig:
@@ -322,10 +338,9 @@ def play(task: str, optimizer: str, seed: int, threads: int, folder: Path) -> No
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {"task": task, "optimizer": optimizer, "seed": seed, "threads": threads}
     content |= falls(run.watch.curve)
+    content["last_weights"] = falls([[row[0], row[4], *row[2:4]] for row in run.watch.curve])
     content |= {"wall_s": round(time.perf_counter() - begun, 1), **where}
-    write_json(
-        file, {**content, "columns": ["step", "score", "largest_update", "largest_gradient"], "curve": run.watch.curve}
-    )
+    write_json(file, {**content, "columns": COLUMNS, "curve": run.watch.curve})
 
 
 def train(task: str, optimizer: str, seed: int, threads: int, folder: Path) -> str:
@@ -349,6 +364,7 @@ def rows_of_table() -> list[dict[str, Any]]:
         solved = [run for run in found if run["solved_at"] is not None]
         fallen = [run for run in solved if run["evaluations_below"]]
         seeds = ", ".join(f"{run['seed']}{'' if run['threads'] == 1 else ' (two threads)'}" for run in fallen)
+        told = all("last_weights" in run for run in found)
         largest = max((run["largest_update"] for run in solved if run["largest_update"] is not None), default=0.0)
         rows.append({
             "task": task,
@@ -357,6 +373,8 @@ def rows_of_table() -> list[dict[str, Any]]:
             "solved": len(solved),
             "fell": f"{len(fallen)} (seeds {seeds})" if fallen else 0,
             "evaluations below": sum(run["evaluations_below"] for run in found),
+            "last weights: fell": sum(bool(run["last_weights"]["evaluations_below"]) for run in found) if told else "",
+            "below": sum(run["last_weights"]["evaluations_below"] for run in found) if told else "",
             "steps to solve, median": f"{statistics.median(run['solved_at'] for run in solved):.0f}" if solved else "-",
             "largest update since, over the rate": f"{largest:.2f}",
         })  # fmt: skip
