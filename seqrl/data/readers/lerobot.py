@@ -95,7 +95,11 @@ class _Dataset:
                     f"{path} is in LeRobot format {self.info.get('codebase_version')!r}; only v2 and v3 can be read"
                 )
             self._size = options.get("image_size")
-            names = options.get("columns") or self._default_columns()
+            names = dict(options.get("columns") or {})
+            wants_task = not names or names.get(f"obs/{_TASK}") == _TASK
+            if names and wants_task:
+                del names[f"obs/{_TASK}"]
+            names = names or self._default_columns()
             if "actions" not in names:
                 raise DataError(f"{path}: no feature is named action; give its name in columns, as 'actions'")
             self.obs = {k.removeprefix("obs/"): self._feature(v) for k, v in names.items() if k.startswith("obs/")}
@@ -108,7 +112,7 @@ class _Dataset:
             self.reward, self.done = (
                 self._feature(others[k]).name if k in others else None for k in ("rewards", "terminated")
             )
-            self.tasks = self._tasks()
+            self.tasks = self._tasks() if wants_task else []
 
     @property
     def is_v3(self) -> bool:

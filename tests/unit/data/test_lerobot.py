@@ -162,7 +162,9 @@ def test_entries_are_chosen_and_images_reduced(tmp_path):
     columns = {"obs/front": "observation.images.front", "actions": "action"}
     store = open_store(path, {"columns": columns, "image_size": [8, 12], "dones_mean": "truncated"})
     trajectory = store.trajectory(2)
-    assert {k: v.shape for k, v in trajectory.obs.items()} == {"front": (10, 8, 12, 3), "task": (10, 256)}
+    assert {k: v.shape for k, v in trajectory.obs.items()} == {"front": (10, 8, 12, 3)}
+    told = open_store(path, {"columns": {**columns, "obs/task": "task"}, "image_size": [8, 12]}).trajectory(2)
+    assert {k: v.shape for k, v in told.obs.items()} == {"front": (10, 8, 12, 3), "task": (10, 256)}
     assert not trajectory.rewards.any()
     assert trajectory.truncated[-1]
 
