@@ -123,9 +123,13 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             acting = self._action_space
             is_encoded_alike = acting is not None and codec_for(info, acting).space == self._codec.space
             if info.action_space != first.info.action_space and not is_encoded_alike:
+                hint = (
+                    "; one that is not said is guessed from the actions (attribute 'action_space' of the group 'data')"
+                )
+                are_known = info.spaces_are_known and first.info.spaces_are_known
                 raise DataError(
                     f"{names[0]} and {names[1]} have different action spaces: {info.action_space} and "
-                    f"{first.info.action_space}"
+                    f"{first.info.action_space}{'' if are_known else hint}"
                 )
         else:
             entries = obs_names(source.store)
