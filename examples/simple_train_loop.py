@@ -53,14 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = seqrl.algo_factory("bc", config, specs, ActionCodec(actions).dim, "cpu", actions)
 
     # The loop. A batch may also be a dict: {"obs": {"obs": (B, T, 4)}, "actions": (B, T, 4)}.
+    model.set_train()
     for epoch in range(args.epochs):
-        model.set_train()
         for step in range(50):
             batch = dataset.batch(16, seed=0, path=("train", epoch, step))
             info = model.train_on_batch(model.process_batch_for_training(batch), epoch=epoch)
         model.on_epoch_end(epoch)
         print(f"epoch {epoch + 1}: loss {model.log_info(info)['Loss']:.4f}")
-
     # The rollout: the policy remembers an episode until the next start_episode.
     policy = seqrl.RolloutPolicy(model, store.info.observation_space, actions)
     env, successes = make_env(env_id, kwargs), 0

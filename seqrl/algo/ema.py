@@ -161,6 +161,14 @@ def without_averages(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AVERAGES}.")}
 
 
+def averaged_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights by name, averages in the place of those that have some."""
+    own = without_averages(weights)
+    if not weights.get(f"{AVERAGES}.num_steps", torch.zeros(())) > 0:
+        return own
+    return {name: weights.get(f"{AVERAGES}.{AVERAGES}.{name}", tensor) for name, tensor in own.items()}
+
+
 def with_averages(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return weights with averages if ``own`` has them, and else without; those of weights without begin with these."""
     prefix = f"{AVERAGES}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,6 @@ from seqrl.envs.check.play import Actor, given_mask
 from seqrl.envs.check.values import answer_fault
 from seqrl.envs.faults import told
 from seqrl.envs.make import env_maker
-
-logger = logging.getLogger(__name__)
 
 NUM_EPISODES = 3
 MAX_STEPS = 500
@@ -55,7 +52,6 @@ def horizon_and_kind(
             raise EnvError(f"environment {env_id!r}: {fault.text}")
         is_masked = given_mask(env.observation_space, *answer) is not None
         actor = Actor(env, codec if is_masked else None, integer_seed(0, "horizon"))
-        logger.info("playing %d episodes with random actions: %s has no registered time limit", NUM_EPISODES, env_id)
         lengths = [_length(env, actor, episode) for episode in range(NUM_EPISODES)]
         ended = [length for length in lengths if length is not None]
         known = NO_END if not ended else FIXED if len(set(lengths)) == 1 else PLAYED

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqrl.algo.algo import Algo
 from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
-from seqrl.algo.ema import without_averages
+from seqrl.algo.ema import averaged_weights
 from seqrl.configs import BaseConfig, layered
 from seqrl.configs.differences import differences, with_defaults
 from seqrl.core.errors import CheckpointError, ConfigError
@@ -77,7 +77,7 @@ def take_weights(algo: Algo, path: str | Path) -> None:
                 f"{theirs!r}, by the statistics that come with them: set train.{key} to {theirs!r}"
             )
     _warn_of_other_entries(algo, checkpoint)
-    weights = without_averages(checkpoint.tensors("model.safetensors"))  # they would stay near these for long
+    weights = averaged_weights(checkpoint.tensors("model.safetensors"))  # what acts; averages begin anew
     try:
         algo.deserialize(weights)
     except CheckpointError as error:

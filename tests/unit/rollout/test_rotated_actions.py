@@ -75,7 +75,7 @@ def config_of(folder, **entry):
         "experiment": {"name": "run", "output_dir": str(folder), "report": {"enabled": False},
                        "logging": {"tensorboard": False}, "evaluation": {"episodes": 2, "num_envs": 2}},
         "env": {"id": "tests/Arm-v0"},
-        "train": {"data": [data], "window_steps": STEPS, "num_epochs": 1, "steps_per_epoch": 150, "batch_size": 16,
+        "train": {"data": [data], "window_steps": STEPS, "num_epochs": 1, "steps_per_epoch": 300, "batch_size": 16,
                   "normalize_actions": "min_max", "valid_fraction": 0.0},
         "observation": {"timestep_encoder": {"d_hidden": 32, "d_output": 32}},
         "algo": {"sequence_encoder": {"type": "identity"}, "distribution": {"type": "deterministic"},
