@@ -23,7 +23,7 @@ RESULTS = json.loads((ROOT / "benchmarks" / "results" / "relay.json").read_text(
 @pytest.mark.parametrize("algo", ["iql", "cql", "bcq"])
 def test_a_policy_without_memory_joins_what_one_with_a_memory_keeps_apart(tmp_path, algo):
     assert relay.success(tmp_path, algo, "feedforward") >= 0.95
-    assert relay.success(tmp_path, algo, "gru") <= 0.05
+    assert relay.success(tmp_path, algo, "gru") <= 0.1
 
 
 @pytest.mark.slow
