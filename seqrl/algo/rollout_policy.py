@@ -85,6 +85,7 @@ class RolloutPolicy:
                     f"rows has shape {rows.shape}, but the episode has {counted_rows(self._vector.num_rows)}"
                 )
             self._vector.reset(rows)
+            self._is_masked = self._is_masked and not rows.all()
 
     def __call__(
         self,
