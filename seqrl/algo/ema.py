@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ AVERAGES = "averages"
 """Where the networks of an algorithm have their averages."""
 
 POWER = 0.75
+"""By which the decay of averages grows with the steps."""
 
 
 class AveragedNets(nn.Module):
@@ -169,7 +169,7 @@ def averaged_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weights.get(f"{AVERAGES}.{AVERAGES}.{name}", tensor) for name, tensor in own.items()}
 
 
-def with_averages(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Any]:
+def with_averages(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights with averages if ``own`` has them, and else without; those of weights without begin with these."""
     prefix = f"{AVERAGES}."
     if not any(name.startswith(prefix) for name in own):
