@@ -139,7 +139,6 @@ class Guarded:
                 logger.warning(
                     "the logger %r (experiment.logging.others) fails, and the run goes on: %s", self._name, told
                 )
-                logger.debug("", exc_info=error)
             self._is_failing = True
 
 

@@ -462,13 +462,6 @@ def test_import_is_quick_and_free_of_torch():
     assert min(float(seconds) for seconds, _ in runs) < 1.2  # torch alone takes 2 to 4
 
 
-def test_a_key_of_another_memory_is_told_beside_those_that_there_are():
-    encoder = {"type": "mamba", "d_hidden": 16}
-    (text,) = problems({"algo": {"sequence_encoder": encoder}}).values()
-    assert text.startswith("unknown key; there are ")
-    assert "d_model" in text
-
-
 def test_of_very_many_problems_the_first_are_told_and_the_others_counted(monkeypatch):
     from seqrl.configs import building
 

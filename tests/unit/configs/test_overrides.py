@@ -175,3 +175,8 @@ def test_the_command_takes_run_files_in_layers(tmp_path):
     (tmp_path / "wrong.json").write_text('{"train": {"batchsize": 7}}')
     with pytest.raises(ConfigError, match=r"bc.json .*wrong.json: 1 problem\n.*did you mean 'batch_size'"):
         resolve_config(parser().parse_args(["--config", "bc.json", str(tmp_path / "wrong.json")]))
+
+
+def test_a_key_of_another_memory_is_told_beside_those_that_there_are():
+    with pytest.raises(ConfigError, match=r"sequence_encoder\.d_hidden +unknown key; there are .*d_model"):
+        config_factory("bc", {"algo": {"sequence_encoder": {"type": "mamba", "d_hidden": 16}}})

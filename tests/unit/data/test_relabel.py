@@ -147,19 +147,6 @@ def test_final_goal_is_reached_by_the_last_transition():
     assert_head_of(out, walk, {"desired_goal"})
 
 
-def test_rewards_on_another_scale_than_the_datas_are_told_once(caplog, monkeypatch):
-    monkeypatch.setattr("seqrl.data.relabel._TOLD", set())
-    relabel("hindsight", line(0.0, 1.0, rewards=np.array([-1.0], np.float32)))
-    assert not caplog.text
-    paid = line(0.0, 1.0, 2.0, rewards=np.array([0.0, 1.0], np.float32))
-    for _ in range(2):
-        relabel("hindsight", paid)
-    text = "the data has rewards from 0 to 1, and relabelled trajectories get 0 at the goal and -1 elsewhere"
-    assert caplog.text.count(text) == 1
-    relabel("hindsight", paid, success_reward=1.0, failure_reward=0.0)
-    assert caplog.text.count("relabelled") == 1
-
-
 def test_the_trajectory_is_cut_at_the_first_success():
     walk = line(0.0, 1.0, 2.8, 5.0, 3.0)
     out = relabel("hindsight", walk, threshold=0.5, success_reward=2.0, failure_reward=-0.5)

@@ -6,7 +6,9 @@ import pytest
 
 import seqrl
 from seqrl.core.errors import DataError
+from seqrl.core.types import Trajectory
 from seqrl.data.ingest import open_store
+from seqrl.data.relabel import Hindsight
 from seqrl.rollout.environments import Task, tasks
 from seqrl.scripts import collect_dataset, train, validate_dataset
 
@@ -122,3 +124,29 @@ def test_a_budget_of_environment_steps_takes_the_datas_environment(tmp_path, mon
         config, _ = train.resolve_config(parser.parse_args([*words, *more]))
         assert config.train.window_steps == 41
         assert config.env.kwargs == {}
+
+
+def test_relabelled_rewards_on_another_scale_than_the_datas_are_told_once(caplog, monkeypatch):
+    monkeypatch.setattr("seqrl.data.relabel._TOLD", set())
+
+    def relabel(rewards, **options):
+        steps = len(rewards)
+        places = np.arange(steps + 1, dtype=np.float32)[:, None]
+        ends = np.arange(steps) == steps - 1
+        walk = Trajectory(
+            obs={"achieved_goal": places, "desired_goal": places + 9},
+            actions=np.zeros(steps, np.int64),
+            rewards=np.array(rewards, np.float32),
+            terminated=np.zeros(steps, bool),
+            truncated=ends,
+        )
+        Hindsight(threshold=0.0, **options).relabel_trajectory(walk, np.random.default_rng(0))
+
+    relabel([-1.0, 0.0])
+    assert not caplog.text
+    for _ in range(2):
+        relabel([0.0, 1.0])
+    told = "the data has rewards from 0 to 1, and relabelled trajectories get 0 at the goal and -1 elsewhere"
+    assert caplog.text.count(told) == 1
+    relabel([0.0, 1.0], success_reward=1.0, failure_reward=0.0)
+    assert caplog.text.count("relabelled") == 1
