@@ -1,4 +1,4 @@
-"""What seqrl learns, from how many environment steps: every row of the table in docs/learning.md, on three seeds.
+"""What seqrl learns, from how many environment steps: every row of the tables in docs/learning.md.
 
 python benchmarks/learn.py                      # whatever has no result yet; may be stopped and started again
 python benchmarks/learn.py --rows lake key_door # some rows
@@ -7,7 +7,7 @@ python benchmarks/learn.py --table              # only write the tables from the
 
 A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
 (another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
-minutes, one of the second table twenty (in MuJoCo and MiniGrid, whose steps are dear, up to eighty). Its result is
+minutes, one of ``--defaults`` twenty (in MuJoCo and MiniGrid, whose steps are dear, up to eighty). Its result is
 written to ``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in
 ``runs/learning``.
 """
@@ -301,7 +301,7 @@ README_ROWS = tuple(
         "cartpole",
     )
 )
-"""What a reader in a hurry sees of the second table."""
+"""What a reader in a hurry sees of the defaults."""
 
 
 def row_of(name: str) -> Row:

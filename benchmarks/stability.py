@@ -19,13 +19,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -203,6 +204,11 @@ OPTIMIZERS: dict[str, Build] = {
     "tensor_10": partial(clipped, limit=10.0, is_global=False),
     "global_3": partial(clipped, limit=3.0, is_global=True),
 }
+PAGES = {
+    "docs/learning.md": ("stability", [DEFAULT, "none"]),
+    "docs/defaults.md": ("optimisers", [name for name in OPTIMIZERS if name != DEFAULT]),
+}
+"""Page -> a table's name and optimisers."""
 
 
 # ------------------------------------------------------------------------------------------ one run
@@ -353,10 +359,10 @@ def train(task: str, optimizer: str, seed: int, threads: int, folder: Path) -> s
     return f"{name}: {json.dumps({key: result.get(key) for key in shown})}"
 
 
-def rows_of_table() -> list[dict[str, Any]]:
-    """Return a row for each task and optimiser that has results."""
+def rows_of_table(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return a row for each task and each of these optimisers that has results."""
     rows = []
-    for task, name in ((task, name) for task in TASKS for name in OPTIMIZERS):
+    for task, name in itertools.product(TASKS, names):
         files = (HERE / name).glob(f"{task}_seed*.json")
         found = sorted((json.loads(file.read_text()) for file in files), key=lambda run: run["seed"])
         if not found:
@@ -414,10 +420,11 @@ def main() -> int:
 
 
 def write() -> None:
-    """Write the table of the page."""
-    text = table(rows_of_table())
-    print(text)
-    write_table(ROOT / "docs/learning.md", "stability", text)
+    """Write the tables of the pages."""
+    for page, (name, optimizers) in PAGES.items():
+        text = table(rows_of_table(optimizers))
+        print(text, "\n")
+        write_table(ROOT / page, name, text)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ from record import table  # noqa: E402
 FILES = sorted(stability.HERE.rglob("*.json"))
 
 
-def test_the_table_is_that_of_the_results():
-    assert table(stability.rows_of_table()) in (ROOT / "docs/learning.md").read_text()
+@pytest.mark.parametrize("page", list(stability.PAGES))
+def test_a_table_is_that_of_the_results(page):
+    _, optimizers = stability.PAGES[page]
+    assert table(stability.rows_of_table(optimizers)) in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
