@@ -174,7 +174,8 @@ class BatchedEnv:
         self.last_fault = f"{where} failed at step {step} of its episode: {what}"
         if self.num_faults > self._max_restarts:
             raise EnvError(
-                f"{self.last_fault}; that is failure {self.num_faults}, and env.max_restarts is {self._max_restarts}"
+                f"{self.last_fault}; that is failure {self.num_faults}, and env.max_restarts is {self._max_restarts}. "
+                "`seqrl check-env` plays the environment alone and says what is wrong with it"
             ) from cause
 
     def _rebuilt(self, error: Exception) -> TimeStep:
