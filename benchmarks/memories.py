@@ -91,6 +91,7 @@ def arguments_of(memory: str, task: str, seed: int, width: int | None = None) ->
     }
     sets = [f"algo.sequence_encoder.{key}={json.dumps(value)}" for key, value in settings.items()]
     sets += [f"train.seed={seed}", "train.num_threads=1", "experiment.report.enabled=false"]
+    sets += ["algo.average_decay=null"]  # the first results of the table are of the last weights
     named = ["--memory", memory, *TASKS[task]]
     return [*named, *(word for entry in sets for word in ("--set", entry))]
 
