@@ -11,7 +11,15 @@ import numpy as np
 
 from seqrl.core.checkpoint_card import EXPORT_VERSION
 from seqrl.core.errors import CheckpointError, DataError, format_problem
-from seqrl.core.obs_entry import ObsEntry, changed_rows, check_present, check_rewards, counted_rows, num_rows_of
+from seqrl.core.obs_entry import (
+    ObsEntry,
+    changed_rows,
+    check_finite_actions,
+    check_present,
+    check_rewards,
+    counted_rows,
+    num_rows_of,
+)
 
 _OBS, _STATE, _NOISE = "obs/", "state/", "noise/"
 
@@ -71,7 +79,7 @@ class OnnxPolicy:
 
         Raises:
             DataError: If the observation or the number of rows is not what the policy expects, or a number is not
-                finite; what the policy remembers is then as before.
+                finite, of the action too; what the policy remembers is then as before.
         """
         obs = self._observed(ob, batched_ob)
         num_rows = num_rows_of(obs)
@@ -92,9 +100,10 @@ class OnnxPolicy:
         given |= self._noise(num_rows)
         found = self._session.run(None, {name: given[name] for name in self._inputs})
         answers = dict(zip(self._outputs, found, strict=True))
+        actions = answers["action"]
+        check_finite_actions(actions)
         self._state = {name: answers[f"next_{name}"] for name in state}
         self._is_first = np.zeros(num_rows, bool)
-        actions = answers["action"]
         return _taken(self.facts["action_space"], actions if batched_ob else actions[0])
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:

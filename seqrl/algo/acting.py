@@ -11,9 +11,9 @@ from torch import Tensor
 
 from seqrl.algo.inputs import Inputs, obs_entries, with_goals
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import DataError
+from seqrl.core.errors import DataError, PluginError
 from seqrl.core.image_bytes import is_image_of_bytes
-from seqrl.core.obs_entry import check_present, check_rewards, counted_rows
+from seqrl.core.obs_entry import check_finite_actions, check_present, check_rewards, counted_rows
 from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
 
@@ -135,7 +135,8 @@ class VectorPolicy:
 
         Raises:
             DataError: If an entry or a reward that the policy reads is missing or not as in training, or no action is
-                legal; the memory is then as before.
+                legal; the memory is then as before. If an action is not finite; the episode is then over.
+            PluginError: If the algorithm does not return actions and the next state.
         """
         obs = with_goals(self.algo.goal_keys, obs, goal or {}, missing_goal)
         check_present(self.algo.obs, obs)
@@ -150,22 +151,27 @@ class VectorPolicy:
             step=self._tensor(self._step),
             action_mask=None if legal is None else self._tensor(legal),
         )
-        executed = self._chosen(inputs).cpu().numpy()
+        actions, self._state = self._next(inputs)
+        executed = actions.cpu().numpy()
+        check_finite_actions(executed)
         self._prev_action = self.algo.codec.executed(executed)
         self._step += 1
         return executed
 
-    def _chosen(self, inputs: SeqInputs) -> Tensor:
-        """Return the actions as the environment's codec reads them, and go on to the next state."""
+    def _next(self, inputs: SeqInputs) -> tuple[Tensor, dict[str, Any]]:
+        """Return the actions as the environment's codec reads them, and the next state."""
         if self._engine is not None:
-            actions, self._state = self._engine(inputs, self._state, self._luck)
-            return actions
+            return self._engine(inputs, self._state, self._luck)
         scaled = self.algo.inputs.scaled(inputs)
         if self._explores:
-            actions, self._state = self.algo.explore(scaled, self._state, self._luck)
+            found = self.algo.explore(scaled, self._state, self._luck)
         else:
-            actions, self._state = self.algo.act(scaled, self._state, self.deterministic)
-        return self.algo.inputs.own_actions(actions.float())
+            found = self.algo.act(scaled, self._state, self.deterministic)
+        if problem := _step_problem(found, (self.num_rows, self.algo.codec.dim), self._state):
+            method = "explore" if self._explores else "act"
+            raise PluginError(f"{type(self.algo).__name__}.{method} has to return (actions, next state): {problem}")
+        actions, state = found
+        return self.algo.inputs.own_actions(actions.float()), state
 
     def subgoals(self) -> dict[str, np.ndarray]:
         """Return what the rows are on their way to since the last step: entry -> ``(B, W)``; often nothing."""
@@ -221,6 +227,20 @@ class VectorPolicy:
         if array.dtype == np.float64:
             array = array.astype(np.float32)
         return torch.tensor(np.ascontiguousarray(array)).to(self.algo.device, non_blocking=True).unsqueeze(1)
+
+
+def _step_problem(found: object, shape: tuple[int, int], before: Mapping[str, Any]) -> str:
+    """Return what is wrong with what an algorithm returned for a step; "" if nothing."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        return f"it returned {type(found).__name__}"
+    actions, after = found
+    if not isinstance(actions, Tensor) or actions.shape != shape:
+        kind = f"of shape {tuple(actions.shape)}" if isinstance(actions, Tensor) else f"a {type(actions).__name__}"
+        return f"the actions are {kind}, expected a tensor of shape {shape}"
+    if not isinstance(after, Mapping) or not before.keys() <= after.keys():
+        given = sorted(after) if isinstance(after, Mapping) else type(after).__name__
+        return f"the state is {given}, expected a dict with {sorted(before)}"
+    return ""
 
 
 def missing_goal(key: str) -> str:

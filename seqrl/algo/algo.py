@@ -24,7 +24,7 @@ from seqrl.configs import BaseConfig
 from seqrl.configs.base_config import CONFIGS
 from seqrl.configs.sections.algo import AlgoSection, PolicySection
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
+from seqrl.core.errors import CheckpointError, ConfigError, DataError, PluginError, RegistryError
 from seqrl.core.registry import Registry
 from seqrl.core.spaces import ACTION_KINDS, GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -450,6 +450,13 @@ def find_factory(algo_name: str) -> FactoryFunc:
     return ALGOS.get(algo_name)
 
 
+def _made_by(factory: FactoryFunc, section: AlgoSection) -> tuple[type[Algo[Any]], dict[str, Any]]:
+    made = factory(section)
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], type) and issubclass(made[0], Algo)):
+        raise PluginError(f"{factory.__name__} has to return (a subclass of Algo, its arguments), it returned {made!r}")
+    return made
+
+
 def algo_factory(
     algo_name: str,
     config: BaseConfig,
@@ -471,9 +478,10 @@ def algo_factory(
     Raises:
         RegistryError: If the algorithm is unknown.
         ConfigError: If the algorithm cannot take such actions.
+        PluginError: If the factory does not return a subclass of Algo and its arguments.
         DataError: If ``observation.keys`` names an entry that does not exist, or the widths disagree.
     """
-    algo_class, kwargs = find_factory(algo_name)(config.algo)
+    algo_class, kwargs = _made_by(find_factory(algo_name), config.algo)
     codec = action_codec(spaces.Box(-1.0, 1.0, (ac_dim,)) if action_space is None else action_space)
     if codec.dim != ac_dim:
         raise DataError(f"ac_dim is {ac_dim}, but {action_space!r} makes policy actions of width {codec.dim}")
@@ -483,12 +491,10 @@ def algo_factory(
             f"{codec.space!r} are {codec.action_kind}"
         )
     specs = {k: s if isinstance(s, ObsSpec) else ObsSpec(tuple(s)) for k, s in obs_key_shapes.items()}
-    keys = config.observation.keys
-    if missing := sorted(set(keys or ()) - specs.keys()):
-        raise DataError(f"observation.keys: {', '.join(missing)} not in the data, which has {', '.join(sorted(specs))}")
+    keys, goals = config.observation.keys, config.observation.goal_keys
+    for key, names in (("keys", keys or ()), ("goal_keys", goals)):
+        if missing := ", ".join(sorted(set(names) - specs.keys())):
+            raise DataError(f"observation.{key}: {missing} not in the data, which has {', '.join(sorted(specs))}")
     seen = {k: specs[k] for k in keys or specs}
-    goals = config.observation.goal_keys
-    if missing := sorted(set(goals) - specs.keys()):
-        raise DataError(f"observation.goal_keys: {', '.join(missing)} not in the data, which has {', '.join(specs)}")
     seen |= {GOAL_PREFIX + k: specs[k] for k in goals}
     return algo_class(config, seen, codec, device, **kwargs)

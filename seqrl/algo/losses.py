@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from seqrl.core.errors import PluginError
 from seqrl.core.tensors import SeqBatch
 
 
@@ -25,6 +27,21 @@ class Losses:
     total: Float[Tensor, ""]
     metrics: dict[str, Tensor] = field(default_factory=dict)
     stats: dict[str, Tensor] = field(default_factory=dict)
+
+
+def checked_losses(given: object) -> Losses:
+    """Return what ``compute_losses`` returned.
+
+    Raises:
+        PluginError: If it is no :class:`Losses`, or its total is no scalar, or one that no weight has made where
+            gradients are on.
+    """
+    if not isinstance(given, Losses):
+        raise PluginError(f"compute_losses has to return seqrl.algo.Losses, it returned {type(given).__name__}")
+    if given.total.ndim or (torch.is_grad_enabled() and not given.total.requires_grad):
+        what = f"has shape {tuple(given.total.shape)}" if given.total.ndim else "has no gradient"
+        raise PluginError(f"Losses.total has to be a scalar that depends on the weights; it {what}")
+    return given
 
 
 MaskEdit = Callable[[SeqBatch, Tensor, Tensor], Tensor]

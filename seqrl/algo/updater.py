@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqrl.algo.clipping import GradientClipper, largest_updates, not_finite
 from seqrl.algo.finite_guard import FiniteGuard
-from seqrl.algo.losses import Losses
+from seqrl.algo.losses import Losses, checked_losses
 from seqrl.algo.optimizer_state import optimizer_slots
 from seqrl.algo.processes import Accelerator, make_accelerator
 from seqrl.configs import BaseConfig
@@ -117,9 +117,9 @@ class Updater:
             decay=self._raw_optimizer.param_groups[0].get("betas", (0.9, 0.999))[1],
         )
         self._is_fused = all(group.get("fused") for group in self._raw_optimizer.param_groups)
-        self.compute_losses: LossFunction = compute_losses or algo.compute_losses
+        self._compute_losses: LossFunction = compute_losses or algo.compute_losses
         self._module, self._optimizer = self._accelerator.prepare(
-            LossModule(algo.nets, self.compute_losses, is_compiled=is_compiled), self._raw_optimizer
+            LossModule(algo.nets, self._compute_losses, is_compiled=is_compiled), self._raw_optimizer
         )
         self._accumulate = accumulate_batches
         self._batches: list[SeqBatch] = []
@@ -135,8 +135,19 @@ class Updater:
         first = self._raw_optimizer.param_groups[0]
         return float(first["lr"] / first.get("factor", 1.0))
 
+    def compute_losses(self, batch: SeqBatch) -> Losses:
+        """Return the losses of a processed batch, and learn nothing.
+
+        Raises:
+            PluginError: If ``compute_losses`` of the algorithm does not return :class:`Losses` of a scalar.
+        """
+        return checked_losses(self._compute_losses(batch))
+
     def step(self, batch: SeqBatch) -> Losses:
         """Run one micro-batch; update the weights when the accumulation is full.
+
+        Raises:
+            PluginError: If ``compute_losses`` does not return :class:`Losses` of a scalar that depends on the weights.
 
         Micro-batches are counted here: accelerate would count them for the whole process, so two updaters would
         disturb each other.
@@ -146,7 +157,7 @@ class Updater:
         self._batches.append(batch)
         is_last = len(self._batches) == self._accumulate
         with contextlib.nullcontext() if is_last else self._accelerator.no_sync(self._module):
-            losses: Losses = self._module(batch)
+            losses = checked_losses(self._module(batch))
             self._backward(losses.total)
         bad = not_finite(losses.total.detach())
         self._bad = bad if self._bad is None else self._bad | bad

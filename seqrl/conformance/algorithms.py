@@ -17,6 +17,7 @@ from seqrl.algo import Algo
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import find_factory
 from seqrl.algo.finite_guard import NonFiniteError
+from seqrl.algo.losses import checked_losses
 from seqrl.conformance.cases import (
     ACTION_KINDS,
     ACTION_SPACES,
@@ -149,9 +150,7 @@ def compute_losses_writes_nothing(case: AlgoCase) -> None:
     algo, batch = case.build(), case.batch()
     algo.set_train()
     before = algo.serialize()
-    losses = algo.compute_losses(algo.process_batch_for_training(batch))
-    expect(losses.total.dim() == 0, f"the total loss has shape {tuple(losses.total.shape)}, expected a scalar")
-    expect(losses.total.requires_grad, "the total loss has no gradient")
+    losses = checked_losses(algo.compute_losses(algo.process_batch_for_training(batch)))
     attached = [k for k, v in [*losses.metrics.items(), *losses.stats.items()] if v.requires_grad]
     expect(not attached, f"{_some(attached)} of metrics or stats carries a gradient: detach it")
     written = _different(before, algo.serialize())

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqrl.core.errors import SeqrlError
+from seqrl.core.errors import PluginError
 from seqrl.core.generators import generator_states, set_generator_states
 
 Case = TypeVar("Case")
 
 
-class ConformanceError(SeqrlError):
+class ConformanceError(PluginError):
     """A component breaks its contract: what was given, and what is expected."""
 
 

@@ -34,6 +34,8 @@ class MemoryCase:
         with seeded(0), torch.no_grad():
             options = {**SMALL_MEMORY.get(self.name, {}), **self.options}
             encoder = make_sequence_encoder(self.name, D, window, options)
+            expect(isinstance(encoder, SequenceEncoder), "is no subclass of SequenceEncoder")
+            expect(isinstance(getattr(encoder, "d_output", None), int), "does not set d_output, an int, in __init__")
             for parameter in encoder.parameters():
                 fan_in = parameter.shape[-1] if parameter.dim() > 1 else 1
                 parameter.add_(torch.randn_like(parameter), alpha=0.1 * min(1.0, 4.0 / fan_in**0.5))
@@ -209,11 +211,18 @@ def _expect_equal(given: Tensor, whole: Tensor, what: str) -> None:
 def _pass(encoder: SequenceEncoder, x: Tensor) -> Tensor:
     """Return the outputs of whole sequences, of the shape that the encoder says."""
     y: Tensor
-    y, state = encoder(x, _clock(*x.shape[:2]))
+    y, state = _called(encoder, x, _clock(*x.shape[:2]))
     expected = (*x.shape[:2], encoder.d_output)
     expect(y.shape == expected, f"gives outputs of shape {tuple(y.shape)}, expected {expected} (d_output)")
     expect(state is None, "gives a state where it was given none: without one it reads whole sequences")
     return y
+
+
+def _called(encoder: SequenceEncoder, *given: Any) -> tuple[Tensor, State | None]:
+    found: tuple[Tensor, State | None] = encoder(*given)
+    is_pair = isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Tensor)
+    expect(is_pair, f"forward has to return (outputs, state), it returned {type(found).__name__}")
+    return found
 
 
 def _empty(encoder: SequenceEncoder, num_rows: int, dtype: torch.dtype = torch.float32) -> State:
@@ -224,7 +233,7 @@ def _empty(encoder: SequenceEncoder, num_rows: int, dtype: torch.dtype = torch.f
 
 
 def _step(encoder: SequenceEncoder, x: Tensor, step: Tensor, state: State) -> tuple[Tensor, State]:
-    y, after = encoder(x, step, state)
+    y, after = _called(encoder, x, step, state)
     if after is None:
         raise ConformanceError("gives no next state where it was given one")
     _expect_rows(after, len(x), f"the state of {len(x)} rows after a step, ")

@@ -28,7 +28,7 @@ from seqrl.conformance.algorithms import AlgoCase
 from seqrl.conformance.cases import ACTION_SPACES
 from seqrl.conformance.check import Case, Check, ConformanceError, located
 from seqrl.core import registry
-from seqrl.core.errors import ConfigError, SeqrlError
+from seqrl.core.errors import ConfigError, PluginError, SeqrlError
 from seqrl.core.plugins import load_plugins
 from seqrl.core.registry import DISTRIBUTIONS, EXPLORATIONS, MODALITIES, SEQUENCE_ENCODERS, TIMESTEP_ENCODERS, Registry
 from seqrl.data.readers import READERS
@@ -91,7 +91,7 @@ class Plan:
             try:
                 for case in cases():
                     check(case)
-            except ConformanceError as error:
+            except PluginError as error:
                 problem = f"{error}{_told(case)}"
             except Exception as error:
                 problem = f"{check.title}? It raised {located(error, self.path)}{_told(case)}"

@@ -10,9 +10,9 @@ import time
 from pydantic_core import PydanticSerializationError
 
 from seqrl.configs import BaseConfig, Section, config_factory
-from seqrl.conformance.check import ConformanceError, difference, located
+from seqrl.conformance.check import difference, located
 from seqrl.conformance.memories import CHECKS, MemoryCase
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, PluginError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def _check(key: str, case: MemoryCase) -> None:
         try:
             if check.fits(case):
                 check(case)
-        except ConformanceError as error:
+        except PluginError as error:
             raise ConfigError(f"{key}: memory {case.name!r}: {error} (seqrl check-plugin runs all checks)") from error
         except Exception as error:
             module = sys.modules.get(SEQUENCE_ENCODERS.get(case.name).__module__)

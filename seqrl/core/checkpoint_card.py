@@ -71,6 +71,9 @@ def find_checkpoint(path: str | Path) -> Path:
             return candidate
         if candidate.is_file():
             return _follow(candidate)
+    if run_folder is not None:
+        held = ", ".join(sorted(p.name for p in run_folder.iterdir() if not p.name.startswith("."))) or "nothing yet"
+        raise CheckpointError(f"{run_folder} has no 'last' checkpoint; it holds: {held}")
     if path.is_dir():
         raise CheckpointError(f"{path} is not a checkpoint: it has no {CARD}, and no folder 'checkpoints'")
     own = path.parent / "checkpoints"

@@ -35,6 +35,10 @@ class TrainingError(SeqrlError):
     """Training itself failed, for instance because the loss became non-finite."""
 
 
+class PluginError(SeqrlError):
+    """A component, such as one of a plug-in, does not keep to its interface."""
+
+
 class RunInterrupted(KeyboardInterrupt):
     """A signal ended a run; its progress was saved first.
 

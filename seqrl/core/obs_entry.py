@@ -58,7 +58,10 @@ class ObsEntry:
         if self.nvec is not None:
             flat = rows.reshape(len(rows), -1)
             if not ((flat >= 0) & (flat < np.asarray(self.nvec)) & (flat == np.floor(flat))).all():
-                raise DataError(f"{self.label} is outside its categories {list(self.nvec)}: {rows.tolist()}")
+                raise DataError(
+                    f"{self.label} is outside its categories {list(self.nvec)}: {rows.tolist()}, counted from the "
+                    "start of its space"
+                )
         elif rows.dtype.kind == "f" and self.values != "any":
             if np.count_nonzero(finite := np.isfinite(rows)) < rows.size:  # faster than all()
                 row, *place = np.argwhere(~finite)[0].tolist()
@@ -118,6 +121,17 @@ def check_rewards(rewards: np.ndarray) -> None:
     if not (finite := np.isfinite(rewards)).all():
         row = int(np.argmin(finite))
         raise DataError(f"reward is {rewards[row]}{_in_row(row, rewards)}; the policy reads finite numbers only")
+
+
+def check_finite_actions(actions: np.ndarray) -> None:
+    """Check the policy's actions ``(B, A)``, so that nothing else is executed.
+
+    Raises:
+        DataError: If one is not finite.
+    """
+    if not (finite := np.isfinite(actions).reshape(len(actions), -1).all(1)).all():
+        row = int(np.argmin(finite))
+        raise DataError(f"the policy's action is {actions[row].tolist()}{_in_row(row, actions)}, which is not finite")
 
 
 def check_present(read: Iterable[str], given: Iterable[str]) -> None:

@@ -108,12 +108,14 @@ def _load_file(path: Path) -> None:
 
 
 def _load_module(name: str) -> None:
+    folder = f"plug-in {name!r} is a folder; name a .py file in it" if os.path.isdir(name) else None
     if not all(part.isidentifier() for part in name.split(".")):
-        is_folder = os.path.isdir(name)
-        raise ConfigError(f"plug-in {name!r} is {'a folder; name a .py file in it' if is_folder else 'not a module'}")
+        raise ConfigError(folder or f"plug-in {name!r} is not a module")
     try:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise ConfigError(f"plug-in {name!r} is neither a .py file nor an importable module") from error
+            raise ConfigError(folder or f"plug-in {name!r} is neither a .py file nor an importable module") from error
         raise
+    if folder and module.__spec__ is not None and module.__spec__.origin is None:  # it has no __init__.py, so no code
+        raise ConfigError(folder)

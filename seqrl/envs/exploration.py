@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqrl.core.errors import PluginError
 from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.spaces import ActionCodec
 from seqrl.core.types import TimeStep
@@ -58,17 +59,21 @@ class Exploration(ABC):
 
     @abstractmethod
     def schedule(self, step: TimeStep) -> np.ndarray:
-        """Return the largest epsilon ``(E,)`` of each row, before its factor.
+        """Return the largest epsilon ``(E,)`` of each row, before its factor: at least 0, and at most 1 for choices.
 
         Args:
             step: What the environments are in: observations, steps of the episode, task names.
         """
 
     def __call__(self, actions: np.ndarray, step: TimeStep) -> np.ndarray:
-        """Return the actions ``(E, A)`` to execute, legal by the action mask; ``actions`` stay as they are."""
+        """Return the actions ``(E, A)`` to execute, legal by the action mask; ``actions`` stay as they are.
+
+        Raises:
+            PluginError: If :meth:`schedule` returns something else than it has to.
+        """
         if self.randomize and step.is_first.any():
             self.factor[step.is_first] = self._rng.random(int(step.is_first.sum()))
-        self.epsilon = self.schedule(step) * self.factor
+        self.epsilon = self._scheduled(step) * self.factor
         self._count(step)
         self._left[step.is_first] = 0
         if self.codec.kind == "continuous":
@@ -88,6 +93,17 @@ class Exploration(ABC):
             mask = None if step.action_mask is None else step.action_mask[begins]
             drawn[begins] = self.codec.random(self._rng, int(begins.sum()), mask)
         return np.where(is_random[:, None], self._kept(drawn, begins), actions)
+
+    def _scheduled(self, step: TimeStep) -> np.ndarray:
+        epsilon = np.asarray(self.schedule(step))
+        most, legal = (np.inf, "finite and at least 0") if self.codec.kind == "continuous" else (1.0, "from 0 to 1")
+        is_fit = epsilon.dtype.kind in "iuf" and epsilon.shape in ((self.num_envs,), ())
+        if not is_fit or not ((epsilon >= 0) & (epsilon <= most) & (epsilon < np.inf)).all():
+            raise PluginError(
+                f"{type(self).__name__}.schedule has to return one epsilon for each of {self.num_envs} environments, "
+                f"{legal}; it returned {epsilon.tolist()}"
+            )
+        return epsilon
 
     def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
         """Return what each row does at random now: what it has just drawn, for as long as it lasts."""

@@ -127,7 +127,7 @@ KINDS: dict[str, Callable[[str], Rows]] = {
 
 
 def _first_line(described: object) -> str:
-    return (inspect.getdoc(described) or "-").splitlines()[0]
+    return inspect.cleandoc(described.__doc__ or "-").splitlines()[0]
 
 
 def _age(then: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_
 from seqrl.configs import Section, read_config_values
 from seqrl.configs.building import build_section
 from seqrl.configs.section import FOLDER_NAME
+from seqrl.core.errors import ConfigError
 from seqrl.reports.sweep_scores import SCORE_PREFIXES
 
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -178,7 +180,10 @@ def read_sweep(file: str) -> tuple[SweepSection, dict[str, Any]]:
     """
     section: SweepSection = build_section(SweepSection, read_config_values(file), file)
     if section.name is None:
-        section.name = Path(file).stem
+        name = Path(file).stem
+        if not re.match(FOLDER_NAME, name):
+            raise ConfigError(f"{file}: its name cannot be that of a folder of runs; give 'name', or rename the file")
+        section.name = name
     if isinstance(section.base, dict):
         return section, section.base
     beside = Path(file).parent / section.base

@@ -128,7 +128,7 @@ class Guarded:
 
     def close(self) -> None:
         """Close the logger."""
-        self._try(self._inner.close)
+        self._try(lambda: self._inner.close())
 
     def _try(self, write: Callable[[], object]) -> None:
         try:

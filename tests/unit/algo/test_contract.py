@@ -8,18 +8,18 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from seqrl.algo import BC, ChunkPolicy, algo_factory
+from seqrl.algo import ALGOS, BC, ChunkPolicy, algo_factory
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.algo.ema import AveragedNets
 from seqrl.algo.states import nest, split_state
 from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.updater import build_optimizer
-from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.errors import ConfigError, DataError, PluginError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.types import ColumnStats
 from seqrl.models.sigma_linear import SigmaLinear
-from tests.helpers import ACTION_SPACES, OBS, random_batch, small_algo, small_config
+from tests.helpers import ACTION_SPACES, OBS, random_batch, random_obs, small_algo, small_config
 
 
 def test_an_unfit_action_space_is_refused_by_its_kind(monkeypatch):
@@ -266,3 +266,77 @@ def test_an_episode_as_long_as_the_table_of_positions_is_imitated_and_a_longer_o
     batch.inputs.step.add_(1)
     with pytest.raises(DataError, match="step 6 is beyond"):
         algo.process_batch_for_training(batch)
+
+
+def seen(num_rows, seed=0):
+    return {k: v.numpy() for k, v in random_obs(np.random.default_rng(seed), OBS, num_rows).items()}
+
+
+STEPS = {
+    "no state": (
+        lambda a, s: (a, None),
+        r"Odd.act has to return \(actions, next state\): the state is NoneType, expected",
+    ),
+    "another state": (lambda a, s: (a, {"mine": a}), r"the state is \['mine'\], expected a dict with \["),
+    "actions alone": (lambda a, s: a, "it returned Tensor"),
+    "an array": (lambda a, s: (a.numpy(), s), "the actions are a ndarray"),
+    "a step too many": (lambda a, s: (a[:, None], s), r"the actions are of shape \(2, 1, \d\), expected .* \(2, \d\)"),
+}
+
+
+@pytest.mark.parametrize(("changed", "message"), STEPS.values(), ids=STEPS)
+def test_a_step_returns_actions_and_the_next_state(changed, message):
+    class Odd(BC):
+        def act(self, inputs, state, deterministic):
+            return changed(*super().act(inputs, state, deterministic))
+
+    policy = VectorPolicy(Odd(small_config("bc"), OBS, small_algo("bc").codec, "cpu"), 2, deterministic=True)
+    with pytest.raises(PluginError, match=message):
+        policy.act(seen(2))
+
+
+def test_no_action_that_is_not_finite_is_executed():
+    class Odd(BC):
+        is_broken = False
+
+        def act(self, inputs, state, deterministic):
+            action, state = super().act(inputs, state, deterministic)
+            return (action.index_fill(0, torch.tensor([1]), torch.nan) if self.is_broken else action), state
+
+    algo = Odd(small_config("bc"), OBS, small_algo("bc", action_space=ACTION_SPACES["box"]).codec, "cpu")
+    algo.set_eval()
+    policy = VectorPolicy(algo, 2, deterministic=True)
+    first = policy.act(seen(2))
+    algo.is_broken = True
+    with pytest.raises(DataError, match=r"the policy's action is \[nan.*\] in row 1, which is not finite"):
+        policy.act(seen(2))
+    algo.is_broken = False
+    policy.reset(np.ones(2, bool))
+    np.testing.assert_array_equal(policy.act(seen(2)), first)
+
+
+LOSSES = {
+    "a tensor": (lambda losses: losses.total, "compute_losses has to return seqrl.algo.Losses, it returned Tensor"),
+    "one per step": (lambda losses: replace(losses, total=losses.total.expand(3)), r"it has shape \(3,\)"),
+    "no gradient": (lambda losses: replace(losses, total=losses.total.detach()), "it has no gradient"),
+}
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("changed", "message"), LOSSES.values(), ids=LOSSES)
+def test_losses_are_a_scalar_that_depends_on_the_weights(changed, message):
+    class Odd(BC):
+        def compute_losses(self, batch):
+            return changed(super().compute_losses(batch))
+
+    algo = Odd(small_config("bc"), OBS, small_algo("bc").codec, "cpu")
+    batch = algo.process_batch_for_training(random_batch(ACTION_SPACES["discrete"]))
+    with pytest.raises(PluginError, match=message):
+        algo.train_on_batch(batch)
+
+
+@pytest.mark.parametrize("made", [BC, None, ("bc", {})])
+def test_a_factory_returns_a_class_and_its_arguments(made, monkeypatch):
+    monkeypatch.setitem(ALGOS._entries, "bc", lambda section: made)
+    with pytest.raises(PluginError, match="has to return \\(a subclass of Algo, its arguments\\), it returned"):
+        small_algo("bc")

@@ -122,6 +122,20 @@ def test_what_is_not_finite_is_refused_and_the_memory_is_as_before(policy_of, va
     np.testing.assert_array_equal(*after)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_action_that_is_not_finite_is_never_returned(kind, tmp_path):
+    algo = build(spaces.Dict({"state": spaces.Box(-9, 9, (3,))}))
+    with torch.no_grad():
+        for parameter in algo.nets["actor"].parameters():
+            parameter.fill_(torch.nan)
+    space = spaces.Dict({"state": spaces.Box(-9, 9, (3,))})
+    if kind == "onnx":
+        export_onnx(algo, tmp_path / "policy", space, ACTIONS)
+    policy = policy_from_onnx(tmp_path / "policy") if kind == "onnx" else RolloutPolicy(algo, space, ACTIONS)
+    with pytest.raises(DataError, match="the policy's action is .*nan.*, which is not finite"):
+        policy({"state": np.zeros(3, np.float32)})
+
+
 def test_a_reward_that_is_not_read_may_be_anything(policy_of):
     policy, image = policy_of("bytes"), np.zeros((16, 15, 3), np.uint8)
     assert np.isfinite([policy({"image": image}, reward=reward) for reward in (None, np.nan)]).all()

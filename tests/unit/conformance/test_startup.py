@@ -29,7 +29,8 @@ class Sum(SequenceEncoder):
 
     def __init__(self, d_input: int, window_steps: int, *, fault: str = "none", d_model: int = 128) -> None:
         super().__init__(d_input, window_steps)
-        self.d_output = d_model
+        if fault != "no_width":
+            self.d_output = d_model
         self.fault = fault
         self.layer = nn.Linear(d_input, d_model)
 
@@ -40,6 +41,8 @@ class Sum(SequenceEncoder):
         if self.fault == "mistake":
             return self.layer(x).no_such_method()
         y = self.layer(x)
+        if self.fault == "no_pair":
+            return y
         if state is None:
             return (y.sum(1, keepdim=True).expand_as(y) if self.fault == "looks_ahead" else y.cumsum(1)), None
         total = state["total"] + y
@@ -67,6 +70,26 @@ def test_a_memory_that_looks_ahead_is_refused():
     match = "algo.sequence_encoder.type: memory 'test_startup': looks ahead: output 0 changes when input 1 changes"
     with pytest.raises(ConfigError, match=match):
         check_run(config("looks_ahead"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("no_pair", r"forward has to return \(outputs, state\), it returned Tensor"),
+        ("no_width", "does not set d_output, an int, in __init__"),
+    ],
+)
+def test_a_memory_of_another_form_is_refused(fault, message):
+    with pytest.raises(ConfigError, match=f"memory 'test_startup': {message}"):
+        check_run(config(fault))
+
+
+def test_a_memory_of_another_class_is_refused():
+    SEQUENCE_ENCODERS.register("test_other")(
+        type("Other", (nn.Module,), {"__init__": lambda self, d, w: nn.Module.__init__(self)})
+    )
+    with pytest.raises(ConfigError, match="is no subclass of SequenceEncoder"):
+        check_run(config(memory="test_other"))
 
 
 def test_a_sound_memory_passes_in_a_moment_and_leaves_no_trace(caplog):

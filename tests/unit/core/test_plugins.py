@@ -134,7 +134,7 @@ def test_one_by_itself_is_a_list_of_one_and_is_loaded_then(tmp_path, loads):
     ("name", "message"),
     [
         (".", "'.' is a folder; name a .py file in it"),
-        ("folder", "'folder' is neither a .py file nor an importable module"),
+        ("folder", "'folder' is a folder; name a .py file in it"),
         ("./folder", "'./folder' is a folder"),
         ("a b", "'a b' is not a module"),
         ("a\0b", "is not a module"),
@@ -149,3 +149,12 @@ def test_what_cannot_be_a_plugin_is_an_error(name, message, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_plugins([name])
+
+
+def test_a_folder_that_python_would_import_without_code_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "plugs").mkdir()
+    (tmp_path / "plugs" / "memory.py").write_text(COUNTING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="'plugs' is a folder; name"):
+        load_plugins("plugs")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from seqrl.core.errors import PluginError
 from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.seeding import seed_sequence
 from seqrl.core.spaces import ActionCodec
@@ -211,3 +212,27 @@ def test_a_schedule_of_ones_own_sees_observations():
     changed = (executed != greedy(explore)).any(1)
     assert not changed[1::2].any()
     assert abs(changed[::2].mean() - 0.8) < 0.05
+
+
+@pytest.mark.parametrize("space", ["discrete", "box"])
+@pytest.mark.parametrize("epsilon", [[np.nan] * 3, [-1.0] * 3, [0.5], None, [np.inf] * 3])
+def test_an_epsilon_that_is_none_is_refused(space, epsilon):
+    class Odd(Exploration):
+        def schedule(self, step):
+            return epsilon
+
+    codec = ActionCodec(SPACES[space])
+    with pytest.raises(PluginError, match=r"Odd.schedule has to return one epsilon for each of 3 environments"):
+        Odd(codec, 3, seed_sequence(0))(codec.zeros(3), time_step(3, first=True))
+
+
+def test_noise_may_be_larger_than_one_but_no_probability():
+    class Large(Exploration):
+        def schedule(self, step):
+            return np.full(3, 2.0)
+
+    codec = ActionCodec(SPACES["box"])
+    Large(codec, 3, seed_sequence(0))(codec.zeros(3), time_step(3))
+    codec = ActionCodec(SPACES["discrete"])
+    with pytest.raises(PluginError, match="from 0 to 1; it returned"):
+        Large(codec, 3, seed_sequence(0))(codec.zeros(3), time_step(3))

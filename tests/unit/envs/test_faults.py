@@ -146,7 +146,9 @@ def test_a_float_in_an_integer_space_is_not_cut_unseen():
 def test_too_many_failures_name_environment_and_step(tmp_path):
     makers = [functools.partial(Faulty, "raise", at=i + 1, marker=str(tmp_path / str(i))) for i in range(3)]
     env = make_batched_env(makers, 3, max_restarts=2)
-    with pytest.raises(EnvError, match=r"'Faulty' \(row 2\) failed at step 2 of its episode.*failure 3.*is 2.*check-env"):
+    with pytest.raises(
+        EnvError, match=r"'Faulty' \(row 2\) failed at step 2 of its episode.*failure 3.*is 2.*check-env"
+    ):
         run(env, 5)
 
 

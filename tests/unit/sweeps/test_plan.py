@@ -130,6 +130,17 @@ def test_what_is_wrong_with_a_sweep_file_is_told(values, message, tmp_path):
     assert message in refused(tmp_path, **values)
 
 
+def test_a_file_whose_name_is_no_folders_is_told_to_give_one(tmp_path):
+    file = tmp_path / "my sweep (1).json"
+    file.write_text(json.dumps({"base": BASE, "grid": {WIDTH: [2]}}))
+    with pytest.raises(
+        ConfigError, match="its name cannot be that of a folder of runs; give 'name', or rename the file"
+    ):
+        read_sweep(str(file))
+    file.write_text(json.dumps({"name": "mine", "base": BASE, "grid": {WIDTH: [2]}}))
+    assert read_sweep(str(file))[0].name == "mine"
+
+
 @pytest.mark.parametrize("search", ["random", "optuna"])
 def test_every_setting_is_checked_before_anything_starts(search, tmp_path):
     """Also the ends of what Optuna may propose."""

@@ -138,9 +138,6 @@ def test_a_logger_of_a_plugin_that_fails_is_told_once_and_the_run_goes_on(tmp_pa
         def log(self, values, step):
             raise ValueError("server down")
 
-        def close(self):
-            raise ValueError("server down")
-
     logging = {"every_n_steps": 2, "tensorboard": False, "others": [{"type": "broken"}]}
     run(offline(tmp_path, experiment={"logging": logging}))
     text = "the logger 'broken' (experiment.logging.others) fails, and the run goes on: ValueError: server down"

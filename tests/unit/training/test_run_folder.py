@@ -8,6 +8,7 @@ import pytest
 
 from seqrl.configs import config_factory
 from seqrl.configs.differences import differences
+from seqrl.core.checkpoint_card import find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
 from seqrl.training.run_folder import RunFolder, changes_since, default_name, last_checkpoint, whole_folder
 from seqrl.training.setup import run_path
@@ -326,6 +327,14 @@ def test_a_folder_in_the_place_of_a_mark_is_an_error(path):
     folder.release()
     with pytest.raises(CheckpointError, match="last is not a checkpoint pointer"):
         RunFolder(path, _config(), resume=True)
+
+
+def test_a_run_without_a_last_checkpoint_names_those_that_it_has(path):
+    folder = _started(path)
+    (folder.checkpoints / "last").unlink()
+    held = ", ".join(sorted(p.name for p in folder.checkpoints.iterdir()))
+    with pytest.raises(CheckpointError, match=f"checkpoints has no 'last' checkpoint; it holds: {held}"):
+        find_checkpoint(path)
 
 
 def test_a_folder_in_the_place_of_another_file_is_an_error(path):
