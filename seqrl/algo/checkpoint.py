@@ -24,7 +24,7 @@ from seqrl.algo.model_card import PAGE, model_card
 from seqrl.algo.rollout_policy import RolloutPolicy
 from seqrl.configs import BaseConfig, config_factory
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, CheckpointCard, read_card
+from seqrl.core.checkpoint_card import CARD, FORMAT_VERSION, MODEL, STATE_FOLDER, CheckpointCard, read_card
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, RegistryError
 from seqrl.core.files import new_folder, require_space, sha256_of, space_left, write_json
 from seqrl.core.plugins import Plugins, are_loaded, load_plugins, names_foreign_module
@@ -39,8 +39,8 @@ if not TYPE_CHECKING:  # mypy shall not take every name for one of this module
 
 logger = logging.getLogger(__name__)
 
-_OPTIMIZER = "training_state/optimizer.safetensors"
-_STATE = "training_state/state.json"
+_OPTIMIZER = f"{STATE_FOLDER}/optimizer.safetensors"
+_STATE = f"{STATE_FOLDER}/state.json"
 _SMALL_FILES_BYTES = 200_000
 """Room that is kept for what is not a tensor."""
 
@@ -138,7 +138,7 @@ def save_checkpoint(
                 {"observation_space": space_to_json(observation_space), "action_space": space_to_json(action_space)},
             )
             if training_state is not None:
-                (folder / "training_state").mkdir()
+                (folder / STATE_FOLDER).mkdir()
                 write_json(folder / _STATE, training_state.values)
             for name, file in tensors.items():
                 save_file(file, folder / name)

@@ -15,6 +15,8 @@ EXPORT_VERSION = 1
 """Of files that ``seqrl export`` writes."""
 CARD = "card.json"
 MODEL = "model.safetensors"
+STATE_FOLDER = "training_state"
+"""In a checkpoint, what only a resumed run reads."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ def _pointless(pointer: Path, name: str) -> CheckpointError:
 def read_card(path: str | Path) -> CheckpointCard:
     """Find a checkpoint, verify its files, and return its card.
 
+    Without its folder ``training_state`` a checkpoint holds weights only.
+
     Raises:
         CheckpointError: If a file is missing or altered, or the format is another one.
     """
@@ -132,6 +136,8 @@ def read_card(path: str | Path) -> CheckpointCard:
         raise CheckpointError(f"{folder / CARD}: does not list {', '.join(sorted(needed))}")
     if not isinstance(card.get("algo_name"), str):
         raise CheckpointError(f"{folder / CARD}: does not name its algorithm")
+    if not (folder / STATE_FOLDER).is_dir():  # it may be left out of a policy to deploy
+        files = {name: expected for name, expected in files.items() if not name.startswith(f"{STATE_FOLDER}/")}
     for name, expected in files.items():
         file = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -140,4 +146,4 @@ def read_card(path: str | Path) -> CheckpointCard:
             raise CheckpointError(f"{folder}: the file {name} is missing")
         if sha256_of(file) != expected:
             raise CheckpointError(f"{folder}: the file {name} is not the one that was saved (its checksum differs)")
-    return CheckpointCard(folder, card)
+    return CheckpointCard(folder, {**card, "files": files})

@@ -4,12 +4,14 @@ import hashlib
 import json
 import pickle
 import re
+import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from seqrl.algo.checkpoint import (
+    load_algo,
     policy_from_checkpoint,
     read_checkpoint,
 )
@@ -23,6 +25,16 @@ def test_missing_file(path, name):
     (path / name).unlink()
     with pytest.raises(CheckpointError, match=name if name != "card.json" else r"card\.json"):
         use_everything(path)
+
+
+def test_a_policy_to_deploy_needs_no_training_state(path):
+    weights = read_checkpoint(path).tensors("model.safetensors")
+    shutil.rmtree(path / "training_state")
+    slim = read_checkpoint(path)
+    load_algo(slim, "cpu")
+    assert all(torch.equal(value, weights[name]) for name, value in slim.tensors("model.safetensors").items())
+    with pytest.raises(CheckpointError, match="holds weights only"):
+        slim.training_state()
 
 
 @pytest.mark.parametrize("name", FILES)

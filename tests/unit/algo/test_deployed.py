@@ -132,7 +132,7 @@ def test_an_action_that_is_not_finite_is_never_returned(kind, tmp_path):
     if kind == "onnx":
         export_onnx(algo, tmp_path / "policy", space, ACTIONS)
     policy = policy_from_onnx(tmp_path / "policy") if kind == "onnx" else RolloutPolicy(algo, space, ACTIONS)
-    with pytest.raises(DataError, match="the policy's action is .*nan.*, which is not finite"):
+    with pytest.raises(DataError, match=r"the policy's action is .*nan.*, which is not finite"):
         policy({"state": np.zeros(3, np.float32)})
 
 
