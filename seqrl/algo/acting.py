@@ -77,6 +77,9 @@ class VectorPolicy:
         deterministic: Act greedily rather than by sampling.
         explores: Sample as the algorithm does in training environments.
         engine: Takes the steps instead of the algorithm; made for the same ``deterministic`` and ``explores``.
+
+    Raises:
+        PluginError: If the algorithm gives no state.
     """
 
     def __init__(
@@ -95,6 +98,10 @@ class VectorPolicy:
         self._explores = explores and algo.explores and not deterministic
         self._luck = torch.ones(num_rows, device=algo.device)
         self._state = algo.init_state(num_rows)
+        if not isinstance(self._state, Mapping):
+            raise PluginError(
+                f"{type(algo).__name__}.init_state has to return a dict, it returned {type(self._state).__name__}"
+            )
         self._step = np.zeros(num_rows, np.int64)
         self._prev_action = algo.codec.zeros(num_rows)
         self._entries = obs_entries(algo.obs, algo.inputs.values)

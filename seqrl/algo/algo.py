@@ -452,8 +452,9 @@ def find_factory(algo_name: str) -> FactoryFunc:
 
 def _made_by(factory: FactoryFunc, section: AlgoSection) -> tuple[type[Algo[Any]], dict[str, Any]]:
     made = factory(section)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], type) and issubclass(made[0], Algo)):
-        raise PluginError(f"{factory.__name__} has to return (a subclass of Algo, its arguments), it returned {made!r}")
+    is_pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
+    if not (is_pair and isinstance(made[0], type) and issubclass(made[0], Algo)):
+        raise PluginError(f"{factory} has to return (a subclass of Algo, its arguments), it returned {made!r}")
     return made
 
 
@@ -495,6 +496,5 @@ def algo_factory(
     for key, names in (("keys", keys or ()), ("goal_keys", goals)):
         if missing := ", ".join(sorted(set(names) - specs.keys())):
             raise DataError(f"observation.{key}: {missing} not in the data, which has {', '.join(sorted(specs))}")
-    seen = {k: specs[k] for k in keys or specs}
-    seen |= {GOAL_PREFIX + k: specs[k] for k in goals}
+    seen = {k: specs[k] for k in keys or specs} | {GOAL_PREFIX + k: specs[k] for k in goals}
     return algo_class(config, seen, codec, device, **kwargs)

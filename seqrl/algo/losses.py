@@ -37,7 +37,9 @@ def checked_losses(given: object) -> Losses:
             gradients are on.
     """
     if not isinstance(given, Losses):
-        raise PluginError(f"compute_losses has to return seqrl.algo.Losses, it returned {type(given).__name__}")
+        raise PluginError(f"the losses of a batch have to be seqrl.algo.Losses, not {type(given).__name__}")
+    if not isinstance(given.total, Tensor):
+        raise PluginError(f"Losses.total has to be a tensor, it is a {type(given.total).__name__}")
     if given.total.ndim or (torch.is_grad_enabled() and not given.total.requires_grad):
         what = f"has shape {tuple(given.total.shape)}" if given.total.ndim else "has no gradient"
         raise PluginError(f"Losses.total has to be a scalar that depends on the weights; it {what}")

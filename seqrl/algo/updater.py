@@ -80,7 +80,6 @@ class Updater:
         compute_losses: From a processed batch to its losses; None is the algorithm's own.
 
     Attributes:
-        compute_losses: The same, for losses without a step: neither compiled nor synchronised between processes.
         weight: Of the next batch's loss among the ranks, whose gradients are averaged: 1 unless they share one batch
             and hold more or fewer transitions of it than the others.
         num_steps: Gradient steps so far.
@@ -136,7 +135,7 @@ class Updater:
         return float(first["lr"] / first.get("factor", 1.0))
 
     def compute_losses(self, batch: SeqBatch) -> Losses:
-        """Return the losses of a processed batch, and learn nothing.
+        """Return the losses of a processed batch, and learn nothing; neither compiled nor synchronised.
 
         Raises:
             PluginError: If ``compute_losses`` of the algorithm does not return :class:`Losses` of a scalar.

@@ -12,6 +12,9 @@ from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.spaces import ActionCodec
 from seqrl.core.types import TimeStep
 
+ROUNDING = 1e-6
+"""By how much an epsilon may lie outside its range."""
+
 
 class Exploration(ABC):
     """Replaces the policy's actions with probability epsilon, or adds noise of standard deviation epsilon.
@@ -97,13 +100,13 @@ class Exploration(ABC):
     def _scheduled(self, step: TimeStep) -> np.ndarray:
         epsilon = np.asarray(self.schedule(step))
         most, legal = (np.inf, "finite and at least 0") if self.codec.kind == "continuous" else (1.0, "from 0 to 1")
-        is_fit = epsilon.dtype.kind in "iuf" and epsilon.shape in ((self.num_envs,), ())
-        if not is_fit or not ((epsilon >= 0) & (epsilon <= most) & (epsilon < np.inf)).all():
+        is_fit = epsilon.dtype.kind in "biuf" and epsilon.shape in ((self.num_envs,), ())
+        if not is_fit or not ((epsilon >= -ROUNDING) & (epsilon <= most + ROUNDING) & (epsilon < np.inf)).all():
             raise PluginError(
                 f"{type(self).__name__}.schedule has to return one epsilon for each of {self.num_envs} environments, "
                 f"{legal}; it returned {epsilon.tolist()}"
             )
-        return epsilon
+        return np.clip(epsilon, 0.0, most)
 
     def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
         """Return what each row does at random now: what it has just drawn, for as long as it lasts."""

@@ -67,8 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             num_failed = run_all(folder, plan, args.jobs or num_cores())
         print(folder.write_results(settings, notes))
-    best = " and best.json" if (folder.path / "best.json").is_file() else "; no run has a score, so no best.json,"
-    print(f"wrote sweep.csv, sweep.md, sweep.png{best} to {folder.path}", file=sys.stderr)
+    has_best = (folder.path / "best.json").is_file()
+    names = "sweep.csv, sweep.md, sweep.png and best.json" if has_best else "sweep.csv, sweep.md and sweep.png"
+    rest = "" if has_best else "; no run has a score, so there is no best.json"
+    print(f"wrote {names} to {folder.path}{rest}", file=sys.stderr)
     if num_failed:
         print(f"{num_failed} runs failed: see {folder.path / 'failed.json'}; the same command tries them again",
               file=sys.stderr)  # fmt: skip

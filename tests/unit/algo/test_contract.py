@@ -316,7 +316,8 @@ def test_no_action_that_is_not_finite_is_executed():
 
 
 LOSSES = {
-    "a tensor": (lambda losses: losses.total, "compute_losses has to return seqrl.algo.Losses, it returned Tensor"),
+    "a tensor": (lambda losses: losses.total, "the losses of a batch have to be seqrl.algo.Losses, not Tensor"),
+    "a number": (lambda losses: replace(losses, total=0.0), "Losses.total has to be a tensor, it is a float"),
     "one per step": (lambda losses: replace(losses, total=losses.total.expand(3)), r"it has shape \(3,\)"),
     "no gradient": (lambda losses: replace(losses, total=losses.total.detach()), "it has no gradient"),
 }
@@ -335,7 +336,7 @@ def test_losses_are_a_scalar_that_depends_on_the_weights(changed, message):
         algo.train_on_batch(batch)
 
 
-@pytest.mark.parametrize("made", [BC, None, ("bc", {})])
+@pytest.mark.parametrize("made", [BC, None, ("bc", {}), (BC, None)])
 def test_a_factory_returns_a_class_and_its_arguments(made, monkeypatch):
     monkeypatch.setitem(ALGOS._entries, "bc", lambda section: made)
     with pytest.raises(PluginError, match="has to return \\(a subclass of Algo, its arguments\\), it returned"):

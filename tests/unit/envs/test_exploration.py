@@ -236,3 +236,17 @@ def test_noise_may_be_larger_than_one_but_no_probability():
     codec = ActionCodec(SPACES["discrete"])
     with pytest.raises(PluginError, match="from 0 to 1; it returned"):
         Large(codec, 3, seed_sequence(0))(codec.zeros(3), time_step(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(0.3 - 0.1 * 3, 0.0), (np.float32(1 + 1e-7), 1.0), (True, 1.0), (0.5, 0.5)]
+)
+def test_an_epsilon_may_be_off_by_rounding_or_one_number_for_all(given, taken):
+    class Rounded(Exploration):
+        def schedule(self, step):
+            return given
+
+    codec = ActionCodec(SPACES["discrete"])
+    explore = Rounded(codec, 3, seed_sequence(0), randomize=False)
+    explore(codec.zeros(3), time_step(3))
+    np.testing.assert_array_equal(explore.epsilon, np.full(3, taken))
