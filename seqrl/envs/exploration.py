@@ -106,7 +106,8 @@ class Exploration(ABC):
                 f"{type(self).__name__}.schedule has to return one epsilon for each of {self.num_envs} environments, "
                 f"{legal}; it returned {epsilon.tolist()}"
             )
-        return np.clip(epsilon, 0.0, most)
+        legal_ones: np.ndarray = np.clip(epsilon, 0.0, most)
+        return legal_ones
 
     def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
         """Return what each row does at random now: what it has just drawn, for as long as it lasts."""
