@@ -142,21 +142,22 @@ class RandomAlgo:
         self.obs = {k: SimpleNamespace(shape=v.shape, dtype=str(v.dtype), nvec=None) for k, v in parts.items()}
 
     def init_state(self, num_rows):
-        return torch.zeros(num_rows, dtype=torch.int64)
+        return {"steps": torch.zeros(num_rows, dtype=torch.int64)}
 
     def reset_rows(self, state, rows):
-        return state.masked_fill(rows, 0)
+        return {"steps": state["steps"].masked_fill(rows, 0)}
 
     def act(self, inputs, state, deterministic):
         mask = None if inputs.action_mask is None else inputs.action_mask[:, 0].numpy()
         for row, (_, uid, time) in enumerate(inputs.obs["id"][:, 0].int().tolist()):
-            counts = [float(x) for x in (inputs.prev_reward[row, 0], inputs.step[row, 0], state[row])]
+            counts = [float(x) for x in (inputs.prev_reward[row, 0], inputs.step[row, 0], state["steps"][row])]
             legal = None if mask is None else mask[row].tolist()
             self.seen.setdefault((uid, time), []).append((inputs.prev_action[row, 0].numpy(), counts, legal))
-        return torch.from_numpy(self.codec.random(self.rng, len(state), mask)), state + 1
+        steps = state["steps"]
+        return torch.from_numpy(self.codec.random(self.rng, len(steps), mask)), {"steps": steps + 1}
 
     def explore(self, inputs, state, luck):
-        assert luck.shape == state.shape
+        assert luck.shape == state["steps"].shape
         return self.act(inputs, state, deterministic=False)
 
 
