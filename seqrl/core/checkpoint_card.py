@@ -16,7 +16,7 @@ EXPORT_VERSION = 1
 CARD = "card.json"
 MODEL = "model.safetensors"
 STATE_FOLDER = "training_state"
-"""In a checkpoint, what only a resumed run reads."""
+"""In a checkpoint, what a run goes on from, and a sweep counts; no policy reads it."""
 
 
 @dataclass(frozen=True)
