@@ -246,7 +246,7 @@ class Algo(ABC, Generic[SectionT]):
         needed = {*self.needs, *(("has_next_action",) if "next_action" in self.needs else ())} - {"next_obs"}
         if missing := sorted(needed - batch.extras.keys()):
             raise DataError(
-                f"{self.config.algo_name} needs {', '.join(missing)} in the batch's extras; let the data set make them "
+                f"{self.config.algo_name} needs {', '.join(missing)} in the batch's extras; let the dataset make them "
                 "(SequenceDataset.provide), or add them"
             )
         steps = batch.inputs.step if "next_obs" in self.needs else batch.inputs.step[:, : batch.num_transitions]

@@ -94,6 +94,7 @@ class BCQ(ValueAgent[BCQSection]):
         assert isinstance(model, Categorical)
         probs_ABL = model.probs[..., 0, :].movedim(-1, 0)
         is_none = (probs_ABL < self.algo_config.threshold * probs_ABL.amax(0)) | (probs_ABL == 0)
+        is_none &= ~is_none.all(0)  # where nothing is legal, nothing is told apart
         q_ABLGC = self.values_of(share.movedim(3, 0).unsqueeze(-1)).masked_fill(is_none[..., None, None], -torch.inf)
         each = torch.eye(self.codec.dim, device=self.device)[:, None, None].expand(-1, *share.shape[:2], -1)
         return q_ABLGC, each

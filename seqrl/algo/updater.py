@@ -38,8 +38,9 @@ class TrainedAlgo(Protocol):
         """Move what follows the weights."""
 
 
-CLIPPER = "clipper"
-"""Where the optimiser's tensors have those of the clipper."""
+CLIPPER, SCALER = "clipper", "scaler"
+"""Where the optimiser's tensors have those of the clipper, and of what scales the loss in float16."""
+SCALER_STATE = {"scale": float, "_growth_tracker": int}
 LossFunction = Callable[[SeqBatch], "Losses"]
 """From a processed batch to its losses; it writes no parameter and no buffer."""
 
@@ -204,6 +205,8 @@ class Updater:
             elif _is_set(bad):
                 self._drop_gradients()
             self.guard.push(bad, self._batches, self.num_steps)
+        elif self._bad is not None:  # a loss is not scaled, so no smaller scale mends it
+            self.guard.push(self._bad, self._batches, self.num_steps)
         with flushed_denormals():  # moments of idle weights decay to such numbers
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         self._drop_gradients()
@@ -250,12 +253,21 @@ class Updater:
     def state_tensors(self) -> dict[str, Tensor]:
         """Return the optimiser's tensors by name, on the CPU."""
         state = self._raw_optimizer.state_dict()["state"]
-        return {
-            f"{i}.{k}": v.detach().cpu().clone()
-            for i, slot in state.items()
-            for k, v in slot.items()
-            if isinstance(v, Tensor)
-        } | {f"{CLIPPER}.{k}": v for k, v in self._clipper.state_tensors().items()}
+        return (
+            {
+                f"{i}.{k}": v.detach().cpu().clone()
+                for i, slot in state.items()
+                for k, v in slot.items()
+                if isinstance(v, Tensor)
+            }
+            | {f"{CLIPPER}.{k}": v for k, v in self._clipper.state_tensors().items()}
+            | self._scaler_tensors()
+        )
+
+    def _scaler_tensors(self) -> dict[str, Tensor]:
+        scaler = self._accelerator.scaler
+        state = {} if scaler is None else scaler.state_dict()
+        return {f"{SCALER}.{k}": torch.tensor(state[k], dtype=torch.float64) for k in SCALER_STATE if k in state}
 
     def load_state(self, tensors: dict[str, Tensor], num_steps: int) -> None:
         """Restore what :meth:`state_tensors` gave, and the number of steps.
@@ -265,7 +277,7 @@ class Updater:
         """
         prefix = f"{CLIPPER}."
         clipper = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        own = {k: v for k, v in tensors.items() if not k.startswith(prefix)}
+        own = {k: v for k, v in tensors.items() if not k.startswith((prefix, f"{SCALER}."))}
         groups = self._raw_optimizer.state_dict()["param_groups"]
         slots = optimizer_slots(own, self._raw_optimizer)
         self._raw_optimizer.load_state_dict({"state": slots, "param_groups": groups})
@@ -273,6 +285,9 @@ class Updater:
             self._clipper.infer_state(self._raw_optimizer)
         else:
             self._clipper.load_state(clipper)
+        if (scaler := self._accelerator.scaler) is not None and f"{SCALER}.scale" in tensors:
+            kept = {k: kind(tensors[f"{SCALER}.{k}"]) for k, kind in SCALER_STATE.items()}
+            scaler.load_state_dict({**scaler.state_dict(), **kept})
         self.num_steps = num_steps
 
 

@@ -318,7 +318,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
     window = _window(values, budget)
     pieces = max(2 * window, per_epoch)
-    if budget.horizon is None or budget.horizon > pieces:
+    if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += _reactive(values) if _is_reactive(values, budget) else []
     return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
@@ -431,7 +431,7 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
         Derived(
             "algo.extra_gammas",
-            [0.1, 0.9] if gamma > 0.9 else [],
+            [0.1, 0.9] if gamma > 0.9 and not _needs_whole_returns(values) else [],
             "shorter horizons, with one-step targets, are learned sooner and train the memory",
         ),
     ]
@@ -450,6 +450,11 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if _remembers(values) and budget.horizon is not None and budget.horizon <= _window(values, budget):
         out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
     return out
+
+
+def _needs_whole_returns(values: Mapping[str, Any]) -> bool:
+    """Tell whether losses compare with the returns of whole episodes, by one discount (Cal-QL)."""
+    return bool(value_at(values, "algo.calibrate", False))
 
 
 def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:

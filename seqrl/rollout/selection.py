@@ -195,7 +195,9 @@ def fit_config(
         },
     }
     if like is not None:
-        values["train"] |= {k: getattr(like.train, k) for k in ("normalize_obs", "normalize_actions")}
+        how = like.train.normalize_actions
+        scaled = "min_max" if how == "gaussian" else how  # critics tell actions apart within [-1, 1] only
+        values["train"] |= {"normalize_obs": like.train.normalize_obs, "normalize_actions": scaled}
     config: FQEConfig = build_section(FQEConfig, values, "fitted Q evaluation")
     return config
 

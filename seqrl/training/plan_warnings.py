@@ -43,6 +43,7 @@ def plan_warnings(
     if config.train.burn_in_steps and not burn_in_steps(config):
         memory = config.algo.sequence_encoder.choice()[0]
         found.append(f"train.burn_in_steps has no effect: the memory {memory!r} is not recurrent (is_recurrent)")
+    found += _subgoals(config)
     if not steps_per_env:
         return found
     exploration = collect.exploration
@@ -79,6 +80,17 @@ def _flattened(config: BaseConfig, obs: Mapping[str, ObsSpec]) -> list[str]:
     return [
         f"observation {images[0]!r} looks like an image, and mlp reads its {pixels} numbers without a CNN: "
         "observation.timestep_encoder.type=auto gives it one"
+    ]
+
+
+def _subgoals(config: BaseConfig) -> list[str]:
+    """Return a warning where windows are too short to show what a planner shall predict."""
+    planner, window = getattr(config.algo, "planner", None), config.train.window_steps
+    if planner is None or planner.subgoal_steps <= window // 2:
+        return []
+    return [
+        f"windows of {window} steps show few subgoals {planner.subgoal_steps} steps ahead, besides episodes' ends: "
+        f"train.window_steps={2 * planner.subgoal_steps} shows one at half of the steps"
     ]
 
 

@@ -90,7 +90,7 @@ class EntropySection(Section):
     target: float | None = Field(
         None,
         description="Entropy, in nats, towards which auto leads each policy; null takes minus the width of continuous "
-        "actions, and a tenth of the uniform policy's entropy for others.",
+        "actions, and a tenth of the entropy of random legal ones for others.",
     )
     backup: bool = Field(True, description="Add the entropy bonus to the critics' targets too, as SAC does.")
 

@@ -337,7 +337,8 @@ class TrainSection(Section):
     )
     sample_by: str = Field(
         "trajectory",
-        description="Votes of each trajectory: 'trajectory' one, 'transition' its length, or a plug-in's sampler.",
+        description="How often an episode is drawn: 'trajectory' all equally often, 'transition' in proportion to "
+        "their steps, or a plug-in's sampler.",
     )
     goal_mode: Literal["last"] | None = Field(
         None, description="Goals of observation.goal_keys: 'last' is each episode's end; null takes those of the data."
@@ -355,8 +356,8 @@ class TrainSection(Section):
     )
     weigh_data_by: Literal["share", "size"] = Field(
         "share",
-        description="What the weight of a source says: its share of the draws, or the worth of each of its votes "
-        "(sample_by), so that sources of equal weights are drawn as if they were one.",
+        description="'share': the weight of a source is its share of every batch. 'size': it is multiplied by the "
+        "source's episodes, or transitions (sample_by), so that sources of equal weights are drawn as if one.",
     )
     valid_fraction: float = Field(0.1, ge=0.0, lt=1.0, description="Share of the episodes held out for validation.")
     valid_batches: PositiveInt = Field(10, description="Batches per validation; the same windows every time.")

@@ -59,7 +59,7 @@ class Categorical(ActionDistribution):
             scores = (torch.where(legal, log_prob, torch.zeros_like(log_prob)) + noise) / GUMBEL_TEMPERATURE
             soft.append(scores.masked_fill(~legal, -torch.inf).softmax(-1))
         smooth = torch.cat(soft, dim=-1)
-        return self._one_hot(soft) + smooth - smooth.detach()
+        return self._one_hot(soft) + (smooth - smooth.detach())  # exactly 0 and 1
 
     @property
     def probs(self) -> Float[Tensor, "*lead A"]:
@@ -115,7 +115,7 @@ class Bernoulli(ActionDistribution):
     def rsample(self) -> Float[Tensor, "*lead A"]:
         """Return bits with the gradient of their probabilities, straight through."""
         p = self.logits.sigmoid()
-        return self.sample() + p - p.detach()
+        return self.sample() + (p - p.detach())  # exactly 0 and 1
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the bits whose probability exceeds 0.5."""

@@ -30,6 +30,7 @@ class Frames(SequenceEncoder):
         self.num_frames = num_frames
         self.d_output = memory.d_output
         self.max_step = memory.max_step
+        self.is_recurrent = memory.is_recurrent
 
     def forward(
         self, x: Float[Tensor, "B L D"], step: Int[Tensor, "B L"], state: State | None = None
@@ -62,6 +63,11 @@ class Frames(SequenceEncoder):
         state[FRAMES].masked_fill_(rows[:, None, None], 0)
         own = {name: state[name] for name in (FRAMES, IS_NEW)}
         return {**own, **self.memory.reset_rows(self._of_memory(state), rows)}
+
+    def with_empty_rows(self, state: State, rows: Bool[Tensor, " B"]) -> State:
+        """Return a state without frames, and with an empty memory, in the rows that are True."""
+        own = {FRAMES: state[FRAMES].masked_fill(rows[:, None, None], 0), IS_NEW: state[IS_NEW] | rows}
+        return {**own, **self.memory.with_empty_rows(self._of_memory(state), rows)}
 
     @staticmethod
     def _of_memory(state: State) -> State:

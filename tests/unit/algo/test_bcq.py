@@ -196,3 +196,13 @@ def test_the_auto_encoder_learns_from_draws_of_its_posterior():
         told.append((terms["actor"][1], terms["divergence"][1]))
     assert not torch.equal(told[0][0], told[1][0])
     assert torch.equal(told[0][1], told[1][1])
+
+
+def test_an_input_without_a_legal_action_has_a_value():
+    """As at a time limit whose mask the data does not have; an infinite target would end the run."""
+    algo, batch = built(DISCRETE)
+    legal = torch.ones(*batch.inputs.step.shape, algo.codec.dim, dtype=torch.bool)
+    legal[:, -1] = False
+    batch = replace(batch, inputs=replace(batch.inputs, action_mask=legal))
+    assert torch.isfinite(algo.next_values(algo.look(batch))).all()
+    assert torch.isfinite(algo.compute_losses(batch).total)

@@ -214,3 +214,27 @@ def test_what_cannot_be_is_refused():
     ):
         with pytest.raises(ConfigError, match=message):
             small_config("actor_critic", entropy=entropy, **others)
+
+
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
+def test_the_default_target_asks_for_nothing_where_one_action_is_legal(space):
+    """Or a worth would grow for ever where most choices are forced."""
+    algo, batch = agent(ACTION_SPACES[space], {})
+    only = torch.cat([batch.actions, batch.actions[:, -1:]], 1) > 0.5  # in bits, those that may be 1
+    if space == "multi_binary":
+        only = torch.zeros_like(only)
+    for mask, target in ((only, 0.0), (torch.ones_like(only), algo.temperature.target)):
+        p = algo.look(replace(batch, inputs=replace(batch.inputs, action_mask=mask)))
+        given = algo.policy_over_data(p).entropy().detach()
+        gap = ((given - target).mean(-1) * batch.mask).sum() / batch.mask.sum()
+        algo.temperature.log_alpha.data.fill_(0.7)
+        loss = algo.actor_terms(p).losses["temperature"][1]
+        assert loss.item() == pytest.approx(0.7 * gap.item(), rel=1e-4, abs=1e-5)
+
+
+def test_a_target_of_ones_own_counts_forced_choices():
+    algo, batch = agent(THREE, AUTO)
+    only = torch.cat([batch.actions, batch.actions[:, -1:]], 1) > 0.5
+    algo.temperature.log_alpha.data.fill_(1.0)
+    p = algo.look(replace(batch, inputs=replace(batch.inputs, action_mask=only)))
+    assert algo.actor_terms(p).losses["temperature"][1].item() == pytest.approx(-0.8, abs=1e-5)

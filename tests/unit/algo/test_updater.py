@@ -5,7 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
+from seqrl.algo.finite_guard import NonFiniteError
+from seqrl.algo.updater import Updater
 from tests.helpers import ACTION_SPACES, random_batch, small_algo
 
 RATE = 0.01
@@ -95,3 +98,33 @@ def test_the_first_step_by_hand(method):
         g, kept = (g + lost, w) if method == "adam" else (g, w - rate * lost)
         expected = kept - rate * g / (np.abs(g) + 1e-8)
         np.testing.assert_allclose(parameters[name].detach().numpy(), expected, atol=2e-5, err_msg=name)
+
+
+def scaled_agent(seed=0):
+    """Return behaviour cloning whose loss is scaled, as in float16."""
+    algo = agent(seed)
+    accelerator = Accelerator(cpu=True)
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+    algo.updater = Updater(algo, accelerator)
+    return algo
+
+
+def test_the_scale_of_losses_is_resumed():
+    first, second = scaled_agent(), scaled_agent(5)
+    trained(first, 4)
+    assert first.updater.state_tensors()["scaler.scale"] == 16.0
+    second.deserialize(first.serialize())
+    second.updater.load_state(first.updater.state_tensors(), 4)
+    for algo in (first, second):
+        trained(algo, 3, first=4)
+    assert same(first.serialize(), second.serialize())
+    assert same(first.updater.state_tensors(), second.updater.state_tensors())
+
+
+def test_a_loss_that_is_not_finite_is_told_whatever_scales_it():
+    algo = scaled_agent()
+    batch = algo.process_batch_for_training(random_batch(SPACE))
+    batch.inputs.obs["state"][0, 0, 0] = torch.nan
+    algo.train_on_batch(batch)
+    with pytest.raises(NonFiniteError):
+        algo.updater.guard.check(wait=True)

@@ -353,3 +353,12 @@ def test_options_reach_the_head():
     head = build_head("categorical", {"min_probability_mass": 0.5}, ActionCodec(spaces.Discrete(4)))
     (p,) = _probabilities(head(torch.tensor([[100.0, 0.0, 0.0, 0.0]]), None))
     np.testing.assert_allclose(p, [[0.625, 0.125, 0.125, 0.125]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("space", ["discrete", "multi_discrete", "multi_binary"])
+def test_reparametrised_choices_are_exactly_0_or_1(space):
+    """Else they would not equal the data's actions, and rounding would decide the ties of a filter."""
+    torch.manual_seed(0)
+    head = build_head("bernoulli" if space == "multi_binary" else "categorical", {}, CODECS[space])
+    draws = head(3.0 * torch.randn(500, head.num_parameters), None).rsample()
+    assert ((draws == 0) | (draws == 1)).all()

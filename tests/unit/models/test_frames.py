@@ -40,3 +40,20 @@ def test_one_frame_is_the_memory_alone():
         [p.shape for p in make_sequence_encoder("gru", 4, 6, o).parameters()] for o in ({"num_frames": 1}, {})
     )
     assert one == plain
+
+
+@pytest.mark.parametrize("name", SEQUENCE_ENCODERS.names())
+def test_frames_go_on_from_a_state_as_their_memory_does(name):
+    case = memories.MemoryCase(name, {"num_frames": 3})
+    assert case.build().is_recurrent == memories.MemoryCase(name).build().is_recurrent
+    if case.build().is_recurrent:
+        memories.goes_on_from_a_state(case)
+
+
+def test_empty_rows_of_a_state_have_no_frames():
+    net = make_sequence_encoder("gru", 2, 6, {"num_frames": 3})
+    x, step = torch.randn(2, 4, 2), torch.arange(4).expand(2, -1)
+    _, state = net(x, step, net.init_state(2, device="cpu"))
+    going_on, _ = net(x, step, net.with_empty_rows(state, torch.tensor([True, False])))
+    torch.testing.assert_close(going_on[0], net(x, step)[0][0])
+    assert not torch.allclose(going_on[1, 0], net(x, step)[0][1, 0])

@@ -360,3 +360,12 @@ def test_the_loss_is_that_of_a_loop(space):
     assert fit.compute_losses(batch).total.item() == pytest.approx(sum(errors) / len(errors), rel=1e-4)
     one = torch.stack([q(fit.critic, 0, 1, a) for a in proposed[0, 1]]).mean().item() / 2.0  # in the data's units
     assert fit.values(batch.inputs, proposed)[0, 1].item() == pytest.approx(one, rel=1e-4)
+
+
+def test_actions_that_a_policy_standardises_are_told_apart_in_a_fit(tmp_path):
+    """Critics read [-1, 1] only, where a third of standardised actions does not fit."""
+    store = store_of(tmp_path / "store", chain(np.random.default_rng(0), 3))
+    for own, of_fit in (("gaussian", "min_max"), ("min_max", "min_max"), ("none", "none")):
+        train = LIKE.train.model_copy(update={"normalize_actions": own})
+        config = selection.fit_config(store, like=LIKE.model_copy(update={"train": train}), num_steps=2)
+        assert config.train.normalize_actions == of_fit

@@ -65,3 +65,10 @@ def test_pieces_and_environments_without_a_limit_need_no_warning():
     assert warnings_of(("collect.steps_per_epoch", 100), ("collect.trajectory_steps", 200)) == []
     assert warnings_of(("algo.gamma", 0.999), env="seqrl/TMazePassive-v0") == []
     assert warnings_of(("algo.gamma", 0.999), ("algo.time_limits", "end")) == []
+
+
+@pytest.mark.parametrize(("name", "steps", "is_told"), [("gl", 10, True), ("hbc", 5, True), ("hbc", 4, False)])
+def test_subgoals_that_windows_hardly_show_are_told(name, steps, is_told):
+    values = {"train": {"window_steps": 8}, "algo": {"planner": {"subgoal_steps": steps}}}
+    found = [text for text in plan_warnings(config_factory(name, values), {}, [], 50_000, 0) if "subgoals" in text]
+    assert [f"train.window_steps={2 * steps}" in text for text in found] == [True] * is_told
