@@ -83,11 +83,7 @@ class BCVAE(ChunkPolicy[BCVAESection]):
         return Losses(total, metrics)
 
     def _prior(self, hidden: Tensor) -> Tensor:
-        """Return the parameters of the prior at every input; of width 0 if it is fixed."""
-        if not self.latent.num_prior:
-            return hidden[..., :0].float()
-        parameters: Tensor = self.prior(hidden if self.is_conditioned else torch.ones_like(hidden[..., :1]))
-        return parameters.float()
+        return prior_parameters(self.latent, self.prior, hidden, is_conditioned=self.is_conditioned)
 
     def _choose(self, hidden: Tensor, inputs: SeqInputs, deterministic: bool) -> Float[Tensor, "B L *K A"]:
         z = self.latent.from_prior(self._prior(hidden), is_greedy=deterministic)
@@ -119,3 +115,20 @@ def build_latent(section: LatentSection) -> Latent:
     if section.prior == "gmm":
         return MixtureLatent(section.dim, section.num_modes, learns_weights=section.learns_weights, clip=section.clip)
     return GaussianLatent(section.dim, is_learned=section.prior == "gaussian", clip=section.clip)
+
+
+def prior_parameters(
+    latent: Latent, prior: nn.Module, hidden: Float[Tensor, "*lead D"], *, is_conditioned: bool
+) -> Float[Tensor, "*lead Q"]:
+    """Return the parameters of a latent's prior at every input; of width 0 if it is fixed.
+
+    Args:
+        latent: Whose prior it is.
+        prior: What gives the parameters, if it is learned.
+        hidden: Of the memory.
+        is_conditioned: Whether the prior sees the memory, or is the same everywhere.
+    """
+    if not latent.num_prior:
+        return hidden[..., :0].float()
+    parameters: Tensor = prior(hidden if is_conditioned else torch.ones_like(hidden[..., :1]))
+    return parameters.float()

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from seqrl.algo.algo import Algo, register_algo_factory_func
-from seqrl.algo.bc_vae import build_latent
+from seqrl.algo.algo import Algo, PolicyAlgo, register_algo_factory_func
+from seqrl.algo.bc_vae import build_latent, prior_parameters
 from seqrl.algo.losses import Losses
 from seqrl.algo.objectives import inputs_ahead, masked_mean, take_positions
-from seqrl.algo.trunk import Trunk, build_trunk
+from seqrl.algo.trunk import build_trunk
 from seqrl.configs.gl_config import GLSection
 from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import GOAL_PREFIX, ObsSpec
@@ -30,7 +30,7 @@ def gl_factory(algo_config: GLSection) -> tuple[type[Algo[Any]], dict[str, Any]]
     return GL, {}
 
 
-class GL(Algo[GLSection]):
+class GL(PolicyAlgo[GLSection]):
     """Predict the observation some steps ahead, given the history and a latent vector for what it does not tell.
 
     It plans and does not act: :class:`~seqrl.algo.HBC` follows its subgoals. They are made of the inputs as the
@@ -47,7 +47,7 @@ class GL(Algo[GLSection]):
         self.subgoal_obs = subgoal_entries(section.subgoal_keys, self.obs)
         self.d_subgoal = sum(self.subgoal_widths.values())
         self.steps_ahead = section.subgoal_steps
-        self.trunk: Trunk = build_trunk(self.config, self.algo_config.sequence_encoder, self.obs, self.codec)
+        self.trunk = build_trunk(self.config, self.algo_config.sequence_encoder, self.obs, self.codec)
         self.nets["trunk"] = self.trunk
         d_state, sizes = self.trunk.d_output, (section.d_hidden, section.num_layers)
         self.latent: Latent | None = None
@@ -95,18 +95,14 @@ class GL(Algo[GLSection]):
 
     def _prior(self, hidden: Tensor) -> Tensor:
         assert self.latent is not None
-        if not self.latent.num_prior:
-            return hidden[..., :0].float()
-        parameters: Tensor = self.nets["prior"](hidden if self.is_conditioned else torch.ones_like(hidden[..., :1]))
-        return parameters.float()
+        return prior_parameters(self.latent, self.nets["prior"], hidden, is_conditioned=self.is_conditioned)
 
     def _decoded(self, hidden: Tensor, z: Tensor) -> Float[Tensor, "*lead S"]:
         subgoal: Tensor = self.nets["subgoal"](torch.cat([hidden, z.to(hidden.dtype)], dim=-1)).float()
         return subgoal
 
     def on_gradient_step(self, stats: Mapping[str, Tensor]) -> None:
-        """Move the statistics of the inputs, and the temperature of categorical latents."""
-        self.trunk.update(stats)
+        """Move what follows the weights, and the temperature of categorical latents."""
         if self.latent is not None:
             self.latent.move()
         super().on_gradient_step(stats)
@@ -129,14 +125,6 @@ class GL(Algo[GLSection]):
         prior = self._prior(hidden).expand(num, *hidden.shape[:-1], -1)
         return self._decoded(wide, self.latent.from_prior(prior, is_greedy=is_greedy, shared=shared))
 
-    def init_state(self, num_rows: int) -> State:
-        """Return an empty memory."""
-        return self.trunk.sequence_encoder.init_state(num_rows, device=self.device)
-
-    def reset_rows(self, state: State, rows: Tensor) -> State:
-        """Empty the memory of some rows."""
-        return self.trunk.sequence_encoder.reset_rows(state, rows)
-
     def act(self, inputs: SeqInputs, state: State, deterministic: bool) -> NoReturn:
         """Refuse.
 
@@ -144,15 +132,6 @@ class GL(Algo[GLSection]):
             ConfigError: It gives subgoals, no actions.
         """
         raise ConfigError("algorithm 'gl' plans subgoals and gives no actions; 'hbc' and 'iris' follow them")
-
-    def check_hardware(self, *, is_half: bool) -> None:
-        """Raise a ConfigError if the memory cannot train on this device."""
-        self.trunk.sequence_encoder.check(self.device, is_half=is_half)
-
-    @property
-    def max_step(self) -> int | None:
-        """What the memory allows."""
-        return self.trunk.sequence_encoder.max_step
 
 
 def subgoal_entries(keys: list[str], obs: Mapping[str, ObsSpec]) -> dict[str, ObsSpec]:
