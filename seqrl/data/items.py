@@ -19,26 +19,8 @@ def as_item(batch: SeqBatch) -> dict[str, Any]:
         ``step``, ``prev_action`` ``(A,)`` and ``prev_reward``; ``action_mask`` ``(T + 1, A)``, ``goal`` and ``extras``
         where the data has them. :meth:`SeqBatch.from_mapping` reads batches of it.
     """
-    inputs = batch.inputs
-    item: dict[str, Any] = {
-        "obs": {k: v[0, :-1] for k, v in inputs.obs.items()},
-        "next_obs": {k: v[0, 1:] for k, v in inputs.obs.items()},
-        "actions": batch.actions[0],
-        "rewards": batch.rewards[0],
-        "dones": batch.terminated[0],
-        "truncated": batch.truncated[0],
-        "pad_mask": batch.mask[0],
-        "step": inputs.step[0, 0],
-        "prev_action": inputs.prev_action[0, 0],
-        "prev_reward": inputs.prev_reward[0, 0],
-    }
-    if inputs.action_mask is not None:
-        item["action_mask"] = inputs.action_mask[0]
-    if inputs.goal:
-        item["goal"] = {k: v[0] for k, v in inputs.goal.items()}
-    if batch.extras:
-        item["extras"] = {k: v[0] for k, v in batch.extras.items()}
-    return item
+    whole = batch.to_mapping() | {"pad_mask": batch.mask}
+    return {k: {n: x[0] for n, x in v.items()} if isinstance(v, dict) else v[0] for k, v in whole.items()}
 
 
 def locate(index: int, counts: Sequence[np.ndarray]) -> tuple[int, int, int]:
