@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 MAX_DEPTH = 64
@@ -30,6 +31,15 @@ def parse_json(text: str | bytes) -> Any:
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _check_depth(value)
     return value
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds; an empty one if there is none, or it cannot be read."""
+    try:
+        found = parse_json(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _refuse_constant(name: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import write_json
-from seqrl.core.strict_json import parse_json
+from seqrl.core.strict_json import read_object
 from seqrl.sweeps.planning import Plan, SweepRun
 from seqrl.sweeps.pool import train_command
 from seqrl.sweeps.sweep_folder import SweepFolder
@@ -159,11 +159,8 @@ def _hand_in(executor: Any, folder: SweepFolder, runs: Sequence[SweepRun]) -> li
 
 
 def _read_jobs(folder: SweepFolder) -> dict[str, str]:
-    try:
-        found = parse_json((folder.path / "slurm" / "jobs.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(job) for name, job in found.items()} if isinstance(found, dict) else {}
+    found = read_object(folder.path / "slurm" / "jobs.json")
+    return {str(name): str(job) for name, job in found.items()}
 
 
 def _queued() -> set[str]:

@@ -12,7 +12,7 @@ from seqrl.configs.differences import with_defaults
 from seqrl.core.checkpoint_card import CheckpointCard
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from seqrl.core.files import FileLock, remove_temporaries, write_atomic, write_json
-from seqrl.core.strict_json import parse_json
+from seqrl.core.strict_json import read_object
 from seqrl.reports.sweep_scores import (
     SettingScores,
     SweepScores,
@@ -60,7 +60,7 @@ class SweepFolder:
         try:
             remove_temporaries(self.path)
             remove_temporaries(self.path / "run_files")
-            self.failures = _read_object(self.path / "failed.json")
+            self.failures = read_object(self.path / "failed.json")
             write_json(self.path / "sweep.json", self._plan.section.to_values())
             yield
         finally:
@@ -94,7 +94,7 @@ class SweepFolder:
         Raises:
             ConfigError: If not; with what differs.
         """
-        saved = _read_object(self.run_path(run) / "config.json")
+        saved = read_object(self.run_path(run) / "config.json")
         if saved and (lines := changes_since(with_defaults(saved), run.config)):
             raise ConfigError(
                 f"{self.run_path(run)} was begun with other settings; give the sweep another 'name':\n"
@@ -190,12 +190,3 @@ class SweepFolder:
         else:
             (self.path / "best.json").unlink(missing_ok=True)
         return table
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    """Return a JSON object; an empty one if there is none."""
-    try:
-        found = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

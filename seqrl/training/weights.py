@@ -17,7 +17,7 @@ from torch import Tensor
 
 from seqrl.core.errors import TrainingError
 from seqrl.core.files import space_left, write_atomic, write_json
-from seqrl.core.strict_json import parse_json
+from seqrl.core.strict_json import read_object
 from seqrl.core.types import Trajectory
 from seqrl.data import Store
 
@@ -164,7 +164,7 @@ def reported_progress(run: Path) -> list[dict[str, Any]]:
 
 def _report(slot: Path) -> dict[str, Any]:
     """Return what a collector has reported; nothing where that is not there, or damaged."""
-    value = _read(slot / _PROGRESS)
+    value = read_object(slot / _PROGRESS)
     if not isinstance(value.get("env_steps"), dict):
         return {}
     numbers = [value.get(key, 0) for key in _REPORTED] + list(value["env_steps"].values())
@@ -176,7 +176,7 @@ def collected_progress(run: Path, replay: Store) -> dict[str, dict[str, Any]]:
     reports = {}
     for slot in sorted((run / "collectors").glob("*")):
         report: dict[str, Any] = {"env_steps": {}, "episodes": 0, "faults": 0} | _report(slot)
-        steps = Counter(report["env_steps"]) | _stored_steps(_read(slot / _SHARD), replay)  # the larger of each
+        steps = Counter(report["env_steps"]) | _stored_steps(read_object(slot / _SHARD), replay)  # the larger of each
         reports[slot.name] = {**report, "env_steps": dict(steps)}
     return reports
 
@@ -190,12 +190,3 @@ def _stored_steps(shard: dict[str, Any], replay: Store) -> Counter[str]:
         for number in np.flatnonzero(replay.shard == replay.shard_number(replay.path / "fifo" / name)):
             steps[replay.env_names[number]] += int(replay.length[number])
     return steps
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Return a file's content; nothing where it is not there, or torn."""
-    try:
-        values = parse_json(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
