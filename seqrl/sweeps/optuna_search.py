@@ -6,7 +6,6 @@ the seeds so far after each evaluation with that of other trials at the same pla
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqrl.core.errors import ConfigError, SeqrlError
+from seqrl.core.extras import import_extra
 from seqrl.core.seeding import integer_seed
 from seqrl.reports.series import AXES, merged, points_of, read_metrics
 from seqrl.sweeps.local import Teller, working
@@ -28,18 +28,6 @@ _SETTING = "setting"
 _METRIC = "metric"
 _MORE_SEEDS = "more seeds"
 _STARTUP_TRIALS = 5
-
-
-def import_optuna() -> Any:
-    """Return Optuna.
-
-    Raises:
-        ConfigError: If it is not installed, with what to install.
-    """
-    try:
-        return importlib.import_module("optuna")
-    except ImportError as error:
-        raise ConfigError(f'"search": "optuna" needs Optuna ({error}): pip install "seqrl[sweep]"') from error
 
 
 @dataclass
@@ -83,7 +71,7 @@ class Search:
     """
 
     def __init__(self, folder: SweepFolder, plan: Plan) -> None:
-        self._optuna = import_optuna()
+        self._optuna = import_extra("optuna", '"search": "optuna" needs Optuna', "sweep")
         self._folder, self._plan, self._section = folder, plan, plan.section
         self.settings: dict[str, Setting] = {}
         self.notes: dict[str, str] = {}

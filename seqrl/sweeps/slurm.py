@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.extras import import_extra
 from seqrl.core.files import write_json
 from seqrl.core.strict_json import read_object
 from seqrl.sweeps.planning import Plan, SweepRun
@@ -30,16 +31,8 @@ logger = logging.getLogger(__name__)
 DEFAULTS = {"timeout_min": 60, "cpus_per_task": 1, "mem_gb": 4}
 
 
-def import_submitit() -> Any:
-    """Return submitit.
-
-    Raises:
-        ConfigError: If it is not installed, with what to install.
-    """
-    try:
-        return importlib.import_module("submitit")
-    except ImportError as error:
-        raise ConfigError(f'--backend slurm needs submitit ({error}): pip install "seqrl[slurm]"') from error
+def _import_submitit() -> Any:
+    return import_extra("submitit", "--backend slurm needs submitit", "slurm")
 
 
 class TrainJob:
@@ -74,7 +67,7 @@ class TrainJob:
             self._process.terminate()
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self._process.pid, 0)  # wait() would wait for itself: a signal has interrupted it
-        return import_submitit().helpers.DelayedSubmission(TrainJob(self._run_file, self._path))
+        return _import_submitit().helpers.DelayedSubmission(TrainJob(self._run_file, self._path))
 
 
 def _ignore_warnings() -> None:
@@ -89,7 +82,7 @@ def _executor(folder: SweepFolder, plan: Plan, *, is_dry: bool) -> Any:
     Raises:
         ConfigError: If there is no SLURM here, or it does not know a setting.
     """
-    submitit = import_submitit()
+    submitit = _import_submitit()
 
     class Dry(submitit.SlurmExecutor):  # type: ignore[misc]
         """One that needs no SLURM, as nothing is handed in."""
