@@ -90,14 +90,14 @@ def _with_limit(make: Callable[[], Any], max_steps: int) -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(env, max_steps)
 
 
-def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int, max_steps: int | None = None) -> Makers:
+def row_makers(config: BaseConfig, chosen: Sequence[Task], num_envs: int) -> Makers:
     """Return what :func:`build_env` needs for ``num_envs`` rows.
 
     Raises:
         EnvError: If native vectors were asked for, and there are several tasks.
     """
     if config.env.vectorization != "native":
-        return single_makers(config, chosen, max_steps)
+        return single_makers(config, chosen)
     if len(chosen) != 1:
         raise EnvError("env.vectorization 'native' makes one vector, but env.tasks has several; use 'sync' or 'async'")
     task = chosen[0]

@@ -116,9 +116,7 @@ def play(
         yield actions, step
 
 
-def collect_episodes(
-    env: BatchedEnv, policy: StepPolicy, num_episodes: int, *, seed: int, max_steps: int | None = None
-) -> Iterator[Trajectory]:
+def collect_episodes(env: BatchedEnv, policy: StepPolicy, num_episodes: int, *, seed: int) -> Iterator[Trajectory]:
     """Yield ``num_episodes`` whole episodes.
 
     Each row contributes its first episodes, as evenly as possible: taking whatever ends first would favour short ones.
@@ -128,9 +126,8 @@ def collect_episodes(
         policy: Who.
         num_episodes: How many.
         seed: Of the environments.
-        max_steps: Store longer episodes in pieces of this length.
     """
-    collector = EpisodeCollector(env, num_episodes, max_steps)
+    collector = EpisodeCollector(env, num_episodes)
     for actions, step in play(env, policy, seed=seed):
         collector(actions, step)
         yield from collector.taken()
@@ -139,21 +136,20 @@ def collect_episodes(
 
 
 class EpisodeCollector:
-    """Records the first episodes of each row, as evenly as possible, from a stream of steps.
+    """Records the first episodes of each row, as evenly as possible, from a stream of steps; none cut short by a fault.
 
     Args:
         env: What is recorded.
         num_episodes: How many.
-        max_steps: Store longer episodes in pieces of this length; None records whole ones, none that a fault cut short.
 
     Attributes:
         trajectories: What has been recorded and not been taken.
     """
 
-    def __init__(self, env: BatchedEnv, num_episodes: int, max_steps: int | None = None) -> None:
+    def __init__(self, env: BatchedEnv, num_episodes: int) -> None:
         self.trajectories: list[Trajectory] = []
         self._codec = env.codec
-        self._recorder, self._is_whole = Recorder(max_steps), max_steps is None
+        self._recorder = Recorder()
         self._quota = row_quota(num_episodes, env.num_envs)
 
     def __call__(self, actions: np.ndarray | None, step: TimeStep) -> None:
@@ -163,7 +159,7 @@ class EpisodeCollector:
             return
         recorded = self._recorder.add_by_row(self._codec.decode(actions), step)
         whole = _whole(step)
-        wanted = (self._quota > 0) & (whole | (not self._is_whole))
+        wanted = (self._quota > 0) & whole
         self.trajectories += [trajectory for row, trajectory in recorded if wanted[row]]
         self._quota -= whole
 
