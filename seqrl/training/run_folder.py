@@ -14,10 +14,9 @@ from typing import Any
 
 from seqrl.configs import BaseConfig
 from seqrl.configs.differences import differences, with_defaults
-from seqrl.core.checkpoint_card import pointed_at, write_pointer
+from seqrl.core.checkpoint_card import CheckpointCard, pointed_at, write_pointer
 from seqrl.core.errors import CheckpointError, ConfigError
 from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
-from seqrl.core.strict_json import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +157,7 @@ class RunFolder:
     def _is_run(self) -> bool:
         """Tell whether the folder was made by a run; only such a folder may be deleted."""
         try:
-            saved = _saved_config(self.path / "config.json")
+            saved = CheckpointCard(self.path, {}).json_object("config.json")
         except CheckpointError:
             return False
         return self.checkpoints.is_dir() and "algo_name" in saved
@@ -225,23 +224,13 @@ class RunFolder:
                 remove_folder(folder)
 
 
-def _saved_config(file: Path) -> dict[str, Any]:
-    try:
-        saved = parse_json(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file}: not readable ({error})") from error
-    if not isinstance(saved, dict):
-        raise CheckpointError(f"{file}: must be a JSON object, got {str(saved)[:60]}")
-    return saved
-
-
 def saved_config(run: Path) -> dict[str, Any]:
     """Return what a run's ``config.json`` says, with defaults where an earlier version had no such key.
 
     Raises:
         CheckpointError: If it is damaged.
     """
-    values: dict[str, Any] = with_defaults(_saved_config(run / "config.json"))
+    values: dict[str, Any] = with_defaults(CheckpointCard(run, {}).json_object("config.json"))
     return values
 
 
@@ -309,7 +298,7 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)
-    saved = _saved_config(file)
+    saved = CheckpointCard(path, {}).json_object("config.json")
     found = differences(saved, config.to_json())
     lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in found if name.startswith(MUST_FIT)]
     if others := [name for name, _, _ in found if name.startswith(("env.id", "env.kwargs", "env.tasks"))]:
