@@ -57,7 +57,7 @@ class Learner:
         valid: Held-out windows, if any.
         rank: Of this process; every rank draws other windows, or takes its own of one batch.
         num_ranks: Processes that learn.
-        train_step: Learns from a batch; None is the algorithm's own processing and step.
+        train_step: Learns from a batch.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Learner:
         *,
         rank: int = 0,
         num_ranks: int = 1,
-        train_step: TrainStep | None = None,
+        train_step: TrainStep,
     ) -> None:
         self.algo = algo
         self.dataset = dataset
@@ -111,7 +111,7 @@ class Learner:
                 waited += time.perf_counter() - asked
                 is_last = (k + 1) % self._train.accumulate_batches == 0
                 algo.wants_metrics = is_last and (updater.num_steps + 1) % log_every == 0
-                info = self._step(self._own(batch), epoch)
+                info = self._train_step(self._own(batch), updater.num_steps)
                 if is_last:
                     if algo.wants_metrics:
                         on_log(self._numbers(info), updater.num_steps)
@@ -123,11 +123,6 @@ class Learner:
         algo.on_epoch_end(epoch)
         num_steps = self._train.steps_per_epoch - num_done
         return LearnStats(num_steps, time.perf_counter() - begin, waited, updater.guard.num_skipped)
-
-    def _step(self, batch: SeqBatch, epoch: int) -> Mapping[str, Tensor]:
-        if self._train_step is not None:
-            return self._train_step(batch, self.algo.updater.num_steps)
-        return self.algo.train_on_batch(self.algo.process_batch_for_training(batch), epoch)
 
     def _batch(self, epoch: int, k: int) -> SeqBatch:
         rank = 0 if self._num_ranks > 1 else self._rank

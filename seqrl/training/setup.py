@@ -397,7 +397,7 @@ def build_learner(
     parts: Parts,
     dataset: TrainingDataset,
     valid: TrainingDataset | None,
-    train_step: TrainStep | None = None,
+    train_step: TrainStep,
 ) -> Learner:
     """Return what takes the gradient steps; batches encode actions as the environments do."""
     for windows in (dataset, valid):

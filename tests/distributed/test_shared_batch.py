@@ -105,10 +105,10 @@ def test_the_parts_of_a_batch_count_by_their_transitions():
     found = 0.0
     for rank in range(3):
         algo = SimpleNamespace(updater=SimpleNamespace(weight=1.0))
-        own = Learner(algo, train, None, rank=rank, num_ranks=3)._own(batch)
+        own = Learner(algo, train, None, rank=rank, num_ranks=3, train_step=None)._own(batch)
         found += algo.updater.weight * masked_mean(loss[rank::3], own.mask) / 3
     torch.testing.assert_close(found, masked_mean(loss, batch.mask))
-    plain = Learner(None, TrainSection(batch_size=6), None, rank=1, num_ranks=3)
+    plain = Learner(None, TrainSection(batch_size=6), None, rank=1, num_ranks=3, train_step=None)
     assert plain._own(batch) is batch
 
 
