@@ -398,6 +398,10 @@ class Store:
             action_mask=one.get("action_mask"),
         )
 
+    def name_of(self, number: int) -> str:
+        """Return the name of a trajectory; one made of its number where it has none."""
+        return self.names[number] or f"episode_{number}"
+
     def trajectories(self) -> Iterator[Trajectory]:
         """Yield every trajectory."""
         for number in range(len(self)):

@@ -100,10 +100,6 @@ def write_page_of(file: Path, dataset: str, store: Store, numbers: np.ndarray) -
     write_dataset_page(file, page)
 
 
-def _name(store: Store, number: int) -> str:
-    return store.names[number] or f"episode_{number}"
-
-
 def _actions(store: Store, numbers: np.ndarray) -> tuple[np.ndarray, str]:
     """Return actions of whole episodes, evenly spaced where there are too many, and a sentence about them."""
     total = int(store.length[numbers].sum())
@@ -145,7 +141,7 @@ def _episodes(store: Store, numbers: np.ndarray) -> tuple[list[str], list[list[s
     for number in numbers[:MOST_ROWS]:
         name, trajectory = store.names[number], store.trajectory(int(number))
         keys = ", ".join(key for key, names in filters.items() if name in names)
-        shown = (_name(store, int(number)), str(len(trajectory)), f"{store.total_reward[number]:.4g}")
+        shown = (store.name_of(int(number)), str(len(trajectory)), f"{store.total_reward[number]:.4g}")
         rows.append([*shown, _ending(trajectory), *([keys] if filters else [])])
     return ["episode", "steps", "return", "ended by", *(["filter keys"] if filters else [])], rows
 
@@ -169,7 +165,7 @@ def _strips(store: Store, numbers: np.ndarray) -> dict[str, bytes]:
             tiles = [_tile(as_picture(trajectory.obs[key][t], limits)) for t in steps]
             data = io.BytesIO()
             Image.fromarray(np.concatenate(tiles, axis=1)).save(data, "PNG")
-            strips[f"{_name(store, int(number))}, {key}, steps {', '.join(map(str, steps))}"] = data.getvalue()
+            strips[f"{store.name_of(int(number))}, {key}, steps {', '.join(map(str, steps))}"] = data.getvalue()
     return strips
 
 

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_page_of(args.html, args.dataset, store, numbers)
         print(f"wrote {args.html}", file=sys.stderr)
     if args.verbose:
-        rows = {store.names[n] or f"episode_{n}": n for n in numbers.tolist()}
+        rows = {store.name_of(n): n for n in numbers.tolist()}
         info["episodes"] = {
             k: {"length": int(store.length[n]), "return": float(store.total_reward[n])} for k, n in rows.items()
         }

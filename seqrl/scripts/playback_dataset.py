@@ -104,10 +104,6 @@ def _check(args: argparse.Namespace) -> None:
     check_output(args.output, (".gif", ".mp4"), overwrite=args.overwrite)
 
 
-def _name(store: Any, number: int) -> str:
-    return store.names[number] or f"episode_{number}"
-
-
 def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: Any) -> None:
     """Draw stored images."""
     from seqrl.rollout.playback import check_image_keys, draw_stored, image_keys
@@ -115,7 +111,7 @@ def _draw(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: A
     keys = args.obs or image_keys(store)
     check_image_keys(store, keys, args.dataset)
     for number in numbers:
-        trajectory, name = store.trajectory(number), _name(store, number)
+        trajectory, name = store.trajectory(number), store.name_of(number)
         draw_stored(trajectory, name, keys, video.add, every=args.every, only_first=args.first)
 
 
@@ -130,8 +126,8 @@ def _show(args: argparse.Namespace, store: Any, numbers: Sequence[int], video: A
         for number in numbers:
             states = _states(args, store, number)
             if states is None:
-                raise DataError(f"{args.dataset}: {_name(store, number)} has no states; try --actions or --use-obs")
-            show_states(env, states, _name(store, number), video.add, every=args.every, only_first=args.first)
+                raise DataError(f"{args.dataset}: {store.name_of(number)} has no states; try --actions or --use-obs")
+            show_states(env, states, store.name_of(number), video.add, every=args.every, only_first=args.first)
     finally:
         env.close()
 
@@ -160,7 +156,7 @@ def _replay(args: argparse.Namespace, store: Any, numbers: Sequence[int], video:
                 env,
                 store.info,
                 store.trajectory(number),
-                _name(store, number),
+                store.name_of(number),
                 seed=args.seed + number,
                 state=None if found is None else {"model": found["model"], "states": found["states"][0]},
                 on_picture=None if video is None else video.add,
