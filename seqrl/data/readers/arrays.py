@@ -15,7 +15,7 @@ import numpy as np
 from seqrl.core.errors import DataError
 from seqrl.core.spaces import extremes, infer_action_space, infer_observation_space
 from seqrl.core.types import Trajectory
-from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader, narrowed
 from seqrl.data.readers.robomimic import naming, natural_order
 from seqrl.data.store_info import StoreInfo
 
@@ -209,13 +209,7 @@ def _all_actions(files: list[Path], name: str) -> Iterator[np.ndarray]:
         with _naming(file), ExitStack() as stack:
             array = _Source(file, stack).array(name)
             for begin in range(0, array.shape[0], _BLOCK_ROWS):
-                yield _actions(array.rows(min(_BLOCK_ROWS, array.shape[0] - begin)))
-
-
-def _actions(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind in "iu" and values.shape[1:] == (1,):
-        return values[:, 0]  # numbers of discrete actions in a column
-    return values.astype(np.float32) if values.dtype.kind == "f" else values
+                yield narrowed(array.rows(min(_BLOCK_ROWS, array.shape[0] - begin)))
 
 
 def _one_each(files: list[Path], columns: Mapping[str, str], truncates: bool, *, knows_last: bool) -> NamedTrajectories:
@@ -348,7 +342,7 @@ def _trajectory(values: Mapping[str, np.ndarray], truncates: bool) -> Trajectory
     mask = values.get("action_mask")
     return Trajectory(
         obs={k: v if len(v) == num + 1 else np.concatenate([v, last[k]]) for k, v in obs.items()},
-        actions=_actions(values["actions"]),
+        actions=narrowed(values["actions"]),
         rewards=_per_step(rewards, "rewards").astype(np.float32),
         terminated=terminated,
         truncated=truncated & ~terminated,

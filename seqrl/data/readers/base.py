@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from seqrl.core.registry import Registry
 from seqrl.core.types import Trajectory
 from seqrl.data.disk_space import StoreSize
@@ -88,6 +90,13 @@ def _reader_by_suffix(suffix: str, function: Callable[[Path, dict[str, str]], Op
 
     SuffixReader.__module__, SuffixReader.__qualname__ = function.__module__, function.__qualname__
     return SuffixReader
+
+
+def narrowed(actions: np.ndarray) -> np.ndarray:
+    """Return actions as stores hold them: a column of whole numbers without its width, floats in single precision."""
+    if actions.dtype.kind in "iu" and actions.shape[1:] == (1,):
+        return actions[:, 0]  # numbers of discrete actions
+    return actions.astype(np.float32) if actions.dtype.kind == "f" else actions
 
 
 READERS = ReaderRegistry("data format")

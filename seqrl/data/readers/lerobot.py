@@ -22,7 +22,7 @@ from seqrl.core.types import Trajectory
 from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import LOG_LINE_BYTES, StoreSize
 from seqrl.data.readers.arrow import images_of, numbers_of, pyarrow_for
-from seqrl.data.readers.base import NamedTrajectories, Opened, Reader
+from seqrl.data.readers.base import NamedTrajectories, Opened, Reader, narrowed
 from seqrl.data.readers.robomimic import naming
 from seqrl.data.store_info import StoreInfo
 
@@ -220,7 +220,7 @@ class _Reading:
         action = self._dataset.action
         for file in self._files:
             for batch in self._pyarrow.parquet.ParquetFile(file).iter_batches(_BATCH_ROWS, columns=[action.name]):
-                yield _narrow(numbers_of(batch.column(0), action.shape).astype(action.dtype))
+                yield narrowed(numbers_of(batch.column(0), action.shape).astype(action.dtype))
 
     def trajectories(self, dones_mean: str) -> NamedTrajectories:
         """Yield one episode after the other."""
@@ -278,7 +278,7 @@ class _Reading:
         rewards = _flat(table, dataset.reward).astype(np.float32) if dataset.reward else np.zeros(steps, np.float32)
         return Trajectory(
             obs=obs,
-            actions=_narrow(self._values(table, dataset.action)),
+            actions=narrowed(self._values(table, dataset.action)),
             rewards=rewards,
             terminated=terminated,
             truncated=last & ~terminated,
@@ -331,12 +331,6 @@ class _Reading:
 
 
 _PLACE = ("chunk_index", "file_index", "from_timestamp")
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind in "iu" and values.shape[1:] == (1,):
-        return values[:, 0]  # numbers of discrete actions
-    return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
 def _flat(table: Any, name: str | None) -> np.ndarray:
