@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from seqrl.core.nested_spaces import joined
 from seqrl.core.spaces import MASK_KEY, OBS_KEY, ActionCodec
 
 LARGE = 1e4
@@ -43,7 +44,7 @@ def leaves(space: spaces.Space[Any], obs: Any, name: str = "") -> Iterator[tuple
     """Yield the entries of an observation with their names; what is missing is left out."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, sub, value in _children(space, obs):
-            yield from leaves(sub, value, _joined(name, key))
+            yield from leaves(sub, value, joined(name, key))
     else:
         yield name or OBS_KEY, as_array(obs)
 
@@ -86,7 +87,7 @@ def obs_faults(space: spaces.Space[Any], obs: Any, name: str = "") -> Iterator[F
     if isinstance(space, spaces.Dict | spaces.Tuple):
         yield from _container_faults(space, obs, name)
         for key, sub, value in _children(space, obs):
-            yield from obs_faults(sub, value, _joined(name, key))
+            yield from obs_faults(sub, value, joined(name, key))
     else:
         yield from _leaf_faults(space, obs, name or OBS_KEY)
 
@@ -245,10 +246,6 @@ def _children(space: spaces.Dict | spaces.Tuple, obs: Any) -> list[tuple[Any, sp
     if not isinstance(obs, tuple | list):
         return []
     return [(i, *pair) for i, pair in enumerate(zip(space.spaces, obs, strict=False))]
-
-
-def _joined(name: str, key: Any) -> str:
-    return f"{name}/{key}" if name else str(key)
 
 
 def _first(flags: np.ndarray) -> tuple[int, ...]:
