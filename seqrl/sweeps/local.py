@@ -39,7 +39,12 @@ class Teller:
         if num:
             logger.info("%d of %d runs are finished already", num, self._total)
             self._bar.initial = num  # they do not count as speed
-        self._count(num)
+        self.count(num)
+
+    def count(self, num: int) -> None:
+        """Count runs of which there is nothing to tell, such as those that are not needed any more."""
+        self._num_done += num
+        self._bar.update(num)
 
     def tell(self, ended: Ended) -> bool:
         """Tell of a run, keep why it failed, and return whether it is finished.
@@ -51,12 +56,12 @@ class Teller:
         if ended.exit_code == 0:
             self._folder.forget_failure(run)
             self._folder.check_metric(run)
-            self._count(1)
+            self.count(1)
             score = self._folder.score(run)
             text = "no finite value" if score is None else f"{score:.4g}"
             logger.info("%s  %s  %s %s  %s", self._place(), run.name, self._metric, text, took)
             return True
-        self._count(1)
+        self.count(1)
         self.num_failed += 1
         self._folder.note_failure(run, ended.exit_code, ended.last_lines)
         said = ended.last_lines[-1] if ended.last_lines else "it printed nothing"
@@ -66,12 +71,8 @@ class Teller:
 
     def drop(self, ended: Ended, num: int, why: str) -> None:
         """Tell of a run that was ended on purpose, and count it and those that would have followed."""
-        self._count(num)
+        self.count(num)
         logger.info("%s  %s  %s  %s", self._place(), ended.run.name, why, format_duration(ended.seconds))
-
-    def skip_rest(self, num: int) -> None:
-        """Count runs that are not needed any more."""
-        self._count(num)
 
     def show(self, running: Sequence[str]) -> None:
         """Say beside the bar how many run."""
@@ -80,10 +81,6 @@ class Teller:
     def close(self) -> None:
         """Take the bar away."""
         self._bar.close()
-
-    def _count(self, num: int) -> None:
-        self._num_done += num
-        self._bar.update(num)
 
     def _place(self) -> str:
         return f"{self._num_done:>{len(str(self._total))}}/{self._total}"

@@ -211,7 +211,7 @@ class Search:
             teller.drop(ended, len(each.runs) - len(each.scores), "pruned")
             self._end(each, "pruned")
         elif not teller.tell(ended):
-            teller.skip_rest(len(each.runs) - len(each.scores) - 1)
+            teller.count(len(each.runs) - len(each.scores) - 1)
             self._fail(each.trial, each.setting, "failed")
             self.active.remove(each)
 
