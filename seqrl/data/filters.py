@@ -18,7 +18,7 @@ from seqrl.data.convert import is_store
 from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.in_place import changed_in_place
 from seqrl.data.ingest import content_of, note_sample, path_of_cached
-from seqrl.data.readers.robomimic import SUFFIXES, naming, natural_order
+from seqrl.data.readers.robomimic import SUFFIXES, as_text, naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
 
@@ -78,9 +78,7 @@ def read_filters(path: Path) -> tuple[list[str], Filters]:
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise DataError(f"{path} is neither a seqrl store nor a robomimic file ({', '.join(SUFFIXES)})")
     with naming(path), foreign_file(path) as file:
-        masks = {
-            k: [n.decode() if isinstance(n, bytes) else str(n) for n in v[()]] for k, v in file.get("mask", {}).items()
-        }
+        masks = {k: [as_text(n) for n in v[()]] for k, v in file.get("mask", {}).items()}
         return sorted(file["data"], key=natural_order), masks
 
 

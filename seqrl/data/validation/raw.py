@@ -222,7 +222,7 @@ def _filters(file: h5py.File, faults: list[str]) -> dict[str, list[str]]:
         return found
     for key in _listed(masks, faults):
         try:
-            found[key] = [n.decode() if isinstance(n, bytes) else str(n) for n in masks[key][()]]
+            found[key] = [as_text(n) for n in masks[key][()]]
         except _READ_ERRORS as error:
             faults.append(f"mask/{key} cannot be read ({error})")
     return found
