@@ -9,16 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from seqrl.core.errors import RunInterrupted
+from seqrl.core.signals import handling_signals
 from seqrl.sweeps.planning import SweepRun
 from seqrl.sweeps.sweep_folder import SweepFolder
 from seqrl.training.run_folder import is_running
@@ -27,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
 LAST_LINES = 8
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _SET_DEATH_SIGNAL = 1
 
 
@@ -199,13 +197,5 @@ class Interrupt:
 
         In another thread than the main one, nothing is done.
         """
-        before: dict[int, Any] = {}
-        for number in _SIGNALS if threading.current_thread() is threading.main_thread() else ():
-            if (handler := signal.getsignal(number)) in (signal.SIG_DFL, signal.default_int_handler):
-                before[number] = handler
-                signal.signal(number, self._came)
-        try:
+        with handling_signals(self._came):
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

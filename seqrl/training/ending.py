@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 from seqrl.algo.processes import Processes
 from seqrl.core.errors import RunInterrupted, TrainingError
+from seqrl.core.signals import handling_signals
 
-_SIGNALS = tuple(int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _ECHO_S = 2.0
 """Within so many seconds a second Ctrl-C is the first one, passed on by the launcher of several processes."""
 
@@ -115,19 +113,9 @@ class Ending:
         Args:
             processes: Of the run; the main one says what happens.
         """
-        before: dict[int, Any] = {}
         self._pid, self._is_alone, self._is_main = os.getpid(), processes.is_alone, processes.is_main
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                handler = signal.getsignal(number)
-                if handler in (signal.SIG_DFL, signal.default_int_handler):
-                    before[number] = handler
-                    signal.signal(number, self._on_signal)
-        try:
+        with handling_signals(self._on_signal):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # an environment's process, forked from this one: not its business
