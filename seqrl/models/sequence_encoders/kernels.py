@@ -10,19 +10,16 @@ from typing import Any
 
 import torch
 
-KERNELS = {
-    "mamba-ssm": ("mamba_ssm.ops.triton.ssd_combined", "mamba_chunk_scan_combined"),
-    "flash-linear-attention": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
-}
-"""Package -> module and function."""
+MAMBA2 = ("mamba_ssm.ops.triton.ssd_combined", "mamba_chunk_scan_combined")
+DELTA = ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule")
 
 
 @functools.cache
-def imported_kernel(package: str) -> Any:
-    """Return the function, or None where it cannot be imported."""
-    module, name = KERNELS[package]
+def imported_kernel(module: str, name: str = "") -> Any:
+    """Return a function of a module, or the module itself; None where it cannot be imported."""
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
+        return getattr(found, name) if name else found
     except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
         return None
 
@@ -35,7 +32,7 @@ def is_deterministic() -> bool:
 
 def mamba2_kernel(x: torch.Tensor) -> Any:
     """Return mamba-ssm's kernel for such inputs, or None where plain PyTorch has to do: on a CPU, and in float64."""
-    return imported_kernel("mamba-ssm") if x.is_cuda and x.dtype != torch.float64 else None
+    return imported_kernel(*MAMBA2) if x.is_cuda and x.dtype != torch.float64 else None
 
 
 def delta_kernel(x: torch.Tensor) -> Any:
@@ -46,7 +43,7 @@ def delta_kernel(x: torch.Tensor) -> Any:
     is_half = x.dtype in (torch.bfloat16, torch.float16)
     if not (x.is_cuda and is_half) or refuses_hopper(torch.cuda.get_device_capability(x.device)[0], _triton()):
         return None
-    return imported_kernel("flash-linear-attention")
+    return imported_kernel(*DELTA)
 
 
 def refuses_hopper(capability: int, triton: tuple[int, ...]) -> bool:

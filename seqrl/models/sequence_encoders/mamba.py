@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,21 +13,16 @@ from torch.nn.functional import rms_norm, silu, softplus
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.models.mlp import make_norm
 from seqrl.models.sequence_encoders.base import SequenceEncoder, State
-from seqrl.models.sequence_encoders.kernels import is_deterministic
+from seqrl.models.sequence_encoders.kernels import imported_kernel, is_deterministic
 from seqrl.models.sequence_encoders.selective_scan import scan_step, selective_scan
 
 MIN_STEP_SIZE, MAX_STEP_SIZE = 1e-3, 1e-1
 NORM_EPS = 1e-6
 
 
-@functools.cache
-def scan_kernel() -> Callable[..., Tensor] | None:
+def scan_kernel() -> Any:
     """Return the CUDA kernel of the package mamba-ssm, or None where it cannot be imported."""
-    try:
-        kernel: Any = importlib.import_module("mamba_ssm.ops.selective_scan_interface").selective_scan_fn
-    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
-        return None
-    return kernel  # type: ignore[no-any-return]
+    return imported_kernel("mamba_ssm.ops.selective_scan_interface", "selective_scan_fn")
 
 
 def kernel_problem(device: torch.device) -> str | None:
@@ -53,7 +45,7 @@ def _scan(
     if start is not None or kernel_problem(u.device) or u.dtype == torch.float64 or is_deterministic():
         start = delta.new_zeros(u.shape[1], a.shape[1], u.shape[2]) if start is None else start.to(delta.dtype)
         return selective_scan(u, delta, a.t().contiguous(), b, c, start)
-    kernel: Any = scan_kernel()
+    kernel = scan_kernel()
     u, delta, b, c = (v.permute(1, 2, 0).contiguous() for v in (u, delta, b, c))
     return kernel(u, delta, a, b, c).permute(2, 0, 1), None
 

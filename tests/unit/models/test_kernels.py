@@ -6,16 +6,16 @@ import torch
 from seqrl.models.sequence_encoders import gated_deltanet, kernels, make_sequence_encoder, mamba2
 
 CASES = {
-    "mamba2": (mamba2, "mamba2_kernel", "mamba-ssm", torch.float32, 5e-3),
-    "gated_deltanet": (gated_deltanet, "delta_kernel", "flash-linear-attention", torch.bfloat16, 5e-2),
+    "mamba2": (mamba2, "mamba2_kernel", kernels.MAMBA2, torch.float32, 5e-3),
+    "gated_deltanet": (gated_deltanet, "delta_kernel", kernels.DELTA, torch.bfloat16, 5e-2),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_agrees_on_a_gpu(name, monkeypatch):
-    module, chooser, package, dtype, tolerance = CASES[name]
-    if not torch.cuda.is_available() or kernels.imported_kernel(package) is None:
-        pytest.skip(f"needs an NVIDIA GPU and the package {package}")
+    module, chooser, kernel, dtype, tolerance = CASES[name]
+    if not torch.cuda.is_available() or kernels.imported_kernel(*kernel) is None:
+        pytest.skip(f"needs an NVIDIA GPU and {kernel[0]}")
     if name == "gated_deltanet" and kernels.delta_kernel(torch.zeros((), dtype=dtype, device="cuda")) is None:
         pytest.skip("flash-linear-attention refuses to train here")
     torch.manual_seed(0)

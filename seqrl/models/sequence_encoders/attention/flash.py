@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any
 
 import torch
@@ -15,18 +13,15 @@ from seqrl.core.registry import ATTENTIONS
 from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is_half
 from seqrl.models.sequence_encoders.attention.pattern import Pattern
 from seqrl.models.sequence_encoders.attention.ring import Slots
+from seqrl.models.sequence_encoders.kernels import imported_kernel
 
 MIN_CAPABILITY = (8, 0)
 MAX_WIDTH = 256
 
 
-@functools.cache
 def flash_package() -> Any:
     """Return the package flash-attn, or None where it cannot be imported."""
-    try:
-        return importlib.import_module("flash_attn")
-    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch, or finds no driver
-        return None
+    return imported_kernel("flash_attn")
 
 
 def flash_problem(device: torch.device) -> str | None:
