@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-INPUT_STATS_KEY = "input_normalizer"
-
 MIN_STD, MAX_STD = 1e-3, 1e6
 CENTRE_ONLY_STD = 1e-2
 MAX_OUTPUT = 1e4
