@@ -44,6 +44,7 @@ FOLDER = RESULTS / "offline_agents"
 SEEDS = (0, 1, 2)
 NUM_EPISODES = 200
 NUM_DEMONSTRATIONS = 600
+DATA_SEED = 0
 TASKS: dict[str, tuple[str, dict[str, int]]] = {
     "grid": ("seqrl/TMazeActive-v0", {"corridor_length": 5, "oracle_distance": 1, "slack_steps": 6}),
     "point": ("seqrl/PointRecall-v0", {"delay_steps": 3}),
@@ -119,8 +120,8 @@ Run = tuple[str, str, int]
 class Mistaken(ScriptedPolicy):
     """Experts of whom half take the hint for its opposite, and who slip in one step of ten."""
 
-    def __init__(self, env_id: str, env: BatchedEnv, hint: list[int], seed: int) -> None:
-        super().__init__(env_id, env, noise=0.1, seed=seed)
+    def __init__(self, env_id: str, env: BatchedEnv, hint: list[int]) -> None:
+        super().__init__(env_id, env, noise=0.1, seed=DATA_SEED)
         self._is_mistaken = np.arange(env.num_envs) % 2 == 1
         self._hint = hint
 
@@ -131,29 +132,28 @@ class Mistaken(ScriptedPolicy):
         return super().__call__(type(step)(**{**vars(step), "obs": {"obs": obs}}))
 
 
-def write_demonstrations(task: str, file: Path, seed: int = 0, *, rewards_of_others: bool = False) -> int:
+def write_demonstrations(task: str, file: Path, *, rewards_of_others: bool = False) -> int:
     """Write the episodes of the mixed demonstrators, and return the number of successes.
 
     Args:
         task: Which.
         file: robomimic file.
-        seed: Of the demonstrators.
         rewards_of_others: Give each episode the rewards of another one, cut or filled with zeros: they tell nothing.
     """
     env_id, kwargs = TASKS[task]
     hint = [3] if task == "grid" else [2, 3]
     env = make_batched_env(env_maker(env_id, kwargs), 20)
     info = StoreInfo(env.observation_space, env.codec.space, env_id=env_id, env_kwargs=kwargs)
-    found = list(collect_episodes(env, Mistaken(env_id, env, hint, seed), NUM_DEMONSTRATIONS, seed=seed))
+    found = list(collect_episodes(env, Mistaken(env_id, env, hint), NUM_DEMONSTRATIONS, seed=DATA_SEED))
     env.close()
     num_good = sum(t.total_reward > 0.9 for t in found)
     if rewards_of_others:
-        others = generator(seed, "rewards").permutation(len(found))
+        others = generator(DATA_SEED, "rewards").permutation(len(found))
         found = [
             dataclasses.replace(t, rewards=np.resize(np.append(found[i].rewards, np.zeros(len(t))), len(t)))
             for t, i in zip(found, others, strict=True)
         ]
-    order = generator(seed, "order").permutation(len(found))
+    order = generator(DATA_SEED, "order").permutation(len(found))
     write_robomimic(file, info, [found[i] for i in order])
     return num_good
 

@@ -178,13 +178,13 @@ def free_batch(batch: SeqBatch) -> SeqBatch:
     return replace(batch, inputs=replace(batch.inputs, action_mask=mask))
 
 
-def masked_batch(action_space: spaces.Space[Any], batch: SeqBatch, seed: int = 0) -> SeqBatch:
+def masked_batch(action_space: spaces.Space[Any], batch: SeqBatch) -> SeqBatch:
     """Return a batch with a random mask under which its actions are legal, and policy action 1 is nowhere.
 
     Inputs stay as they are, previous actions too.
     """
     codec = ActionCodec(action_space)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     mask = torch.from_numpy(rng.random((*batch.inputs.step.shape, codec.dim)) < 0.6)
     actions = batch.actions.clone()
     values = codec.parts[0].dim if codec.parts else 0

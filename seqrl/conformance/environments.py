@@ -17,6 +17,7 @@ from seqrl.envs.check.play import Actor
 from seqrl.envs.make import env_maker, make_env
 
 NEEDS_GRAPHICS = {"seqrl/HalfCheetahVelocity-v0"}
+_TRACE_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ CHECKS: dict[str, Check[EnvCase]] = named(
 )
 
 
-def _trace(env: gym.Env[Any, Any], seed: int, steps: int = 200) -> list[np.ndarray]:
+def _trace(env: gym.Env[Any, Any], seed: int) -> list[np.ndarray]:
     """Return what a fixed script of actions sees."""
 
     def entries(obs: Any) -> list[np.ndarray]:
@@ -81,7 +82,7 @@ def _trace(env: gym.Env[Any, Any], seed: int, steps: int = 200) -> list[np.ndarr
     actor = Actor(env, ActionCodec(env.action_space), seed=0)
     obs, info = env.reset(seed=seed)
     seen = entries(obs)
-    for _ in range(steps):
+    for _ in range(_TRACE_STEPS):
         actor.look(obs, info)
         obs, reward, terminated, truncated, info = env.step(actor.action())
         seen += [*entries(obs), np.array([reward, terminated, truncated], np.float64)]

@@ -32,7 +32,7 @@ FAULT_KEY = "seqrl/fault"
 RESET_FAULT_KEY = "seqrl/reset_fault"
 """Info entry: what an environment raised in a reset, after which it was made anew and reset."""
 
-_RESET_TRIES = 3
+_RESET_TRIES, _DEATH_S = 3, 2.0
 SEED_STRIDE = 1_000_003
 """Between the seeds before and after a restart, so that the episode that failed does not come again."""
 
@@ -323,8 +323,8 @@ def _require_finite(obs: Any, reward: Any) -> None:
         raise ValueError("the observation is not finite")
 
 
-def _wait_for_a_death(env: AsyncVectorEnv[Any, Any, Any], most_s: float = 2.0) -> None:
-    end = time.monotonic() + most_s
+def _wait_for_a_death(env: AsyncVectorEnv[Any, Any, Any]) -> None:
+    end = time.monotonic() + _DEATH_S
     while all(process.is_alive() for process in env.processes) and time.monotonic() < end:
         time.sleep(0.01)
 

@@ -25,7 +25,7 @@ GOAL_POSE = np.array([256.0, 256.0, np.pi / 4])
 """Place of the middle of the bar's top edge (pixels), and angle (radians)."""
 
 PUSHER_RADIUS, CLEARANCE, FIELD = 15.0, 6.0, (16.0, 496.0)
-PUSH_STEP, LONGEST_PUSH, REACH = 2.0, 120.0, 40.0
+PUSH_STEP, LONGEST_PUSH, REACH, SPACING = 2.0, 120.0, 40.0, 15.0
 NUM_ROUND = 24
 PAUSES, DETOUR = (8, 17), 4.0
 """Steps for which it may stand still before a push (the last excluded), and by how much it lengthens the other way."""
@@ -107,14 +107,14 @@ def choose_push(pusher: np.ndarray, pose: np.ndarray, rng: np.random.Generator) 
     )
 
 
-def contacts(spacing: float = 15.0) -> tuple[np.ndarray, np.ndarray]:
+def contacts() -> tuple[np.ndarray, np.ndarray]:
     """Return ``(C, 2)`` centres of a pusher that touches the block, in its frame, and the normals into it."""
     centres, normals = [], []
     for begin, end in zip(T_CORNERS, np.roll(T_CORNERS, -1, axis=0), strict=True):
         length = float(np.linalg.norm(end - begin))
         along = (end - begin) / length
         normal = np.array([-along[1], along[0]])
-        for t in np.linspace(5.0, length - 5.0, max(round(length / spacing), 2)):
+        for t in np.linspace(5.0, length - 5.0, max(round(length / SPACING), 2)):
             centres.append(begin + t * along - PUSHER_RADIUS * normal)
             normals.append(normal)
     found = np.array(centres)
