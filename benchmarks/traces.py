@@ -6,7 +6,7 @@ final weights. Another processor or torch rounds differently, so equality to the
 recorded only; on any other, ``--against COMMIT`` runs both versions side by side.
 
     python benchmarks/traces.py                      # compare with what was recorded
-    python benchmarks/traces.py --against v0.1.0     # compare with another commit, both run here
+    python benchmarks/traces.py --against HEAD~1     # compare with another commit, both run here
 """
 
 from __future__ import annotations
