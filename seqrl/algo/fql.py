@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
 from seqrl.algo.heads import build_actor
-from seqrl.algo.objectives import masked_mean
+from seqrl.algo.objectives import in_mean_size
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.fql_config import FQLSection
 from seqrl.core.errors import ConfigError
@@ -84,7 +84,7 @@ class FQL(ValueAgent[FQLSection]):
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return the flow's error, the policy's distance to it, and minus the policy's values in their mean size."""
-        state, mask, actions = p.state[:, :-1], p.batch.mask, p.batch.actions
+        state, actions = p.state[:, :-1], p.batch.actions
         noise, time = torch.randn_like(actions), torch.rand_like(actions[..., 0])
         point = torch.lerp(noise, actions, time.unsqueeze(-1)).flatten(0, 1).unsqueeze(1)
         speed = self.flow(point, time.flatten(), state.flatten(0, 1).float())
@@ -97,8 +97,7 @@ class FQL(ValueAgent[FQLSection]):
         own_BTGA = self.actor.distribution(self._parameters_at(*given), None).mode()
         distance_BT = (own_BTGA - goal_BTA.unsqueeze(2)).square().mean((-1, -2))
         q_BTG = self._values_of_own(p, own_BTGA).mean(-1)
-        size_G = torch.stack([masked_mean(q.abs(), mask) for q in q_BTG.detach().unbind(-1)])
-        climb_BT = -(q_BTG / size_G.clamp(min=1e-8)).mean(-1)
+        climb_BT = -in_mean_size(q_BTG, p.batch.mask).mean(-1)
         losses = {"flow": (1.0, flow_BT), "distance": (self.algo_config.alpha, distance_BT), "climb": (1.0, climb_BT)}
         return Terms(losses)
 

@@ -20,6 +20,12 @@ def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> 
     return total / mask.sum().clamp(min=1)
 
 
+def in_mean_size(values: Float[Tensor, "B T G"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T G"]:
+    """Return the values of each discount in units of their mean size where ``mask`` is True; the units stay fixed."""
+    size_G = torch.stack([masked_mean(v.abs(), mask) for v in values.detach().unbind(-1)])
+    return values / size_G.clamp(min=1e-8)
+
+
 def expectile_loss(error: Float[Tensor, "*lead"], tau: float) -> Float[Tensor, "*lead"]:
     r"""Return the asymmetric square whose minimum over shifts is the ``tau``-expectile.
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from seqrl.algo.algo import Algo, register_algo_factory_func
-from seqrl.algo.objectives import masked_mean
+from seqrl.algo.objectives import in_mean_size
 from seqrl.algo.value_agent import Pass, Terms, ValueAgent
 from seqrl.configs.td3_bc_config import TD3BCSection
 from seqrl.core.registry import Choice
@@ -71,11 +71,10 @@ class TD3BC(ValueAgent[TD3BCSection]):
 
     def actor_terms(self, p: Pass) -> Terms:
         """Return minus the own actions' values, in units of their mean size, and the distance to the data's."""
-        section, mask = self.algo_config, p.batch.mask
+        section = self.algo_config
         own_BTGA, q_BTGC = self._own(p)
         q_BTG = q_BTGC.amin(-1) if self.is_rebrac else q_BTGC[..., 0]
-        size_G = torch.stack([masked_mean(q.abs(), mask) for q in q_BTG.detach().unbind(-1)])
-        climb_BT = -(q_BTG / size_G.clamp(min=1e-8)).mean(-1)
+        climb_BT = -in_mean_size(q_BTG, p.batch.mask).mean(-1)
         squares_BTGA = (own_BTGA - p.batch.actions.unsqueeze(2)).square()
         if self.is_rebrac:
             climb, stay = (1.0, climb_BT), (section.actor_beta, squares_BTGA.sum(-1).mean(-1))
