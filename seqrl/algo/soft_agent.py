@@ -204,15 +204,17 @@ class SoftAgent(ValueAgent[SoftSectionT]):
         entropy_BTG = entropy_BTG + self._forced_entropy(p)
         return {"temperature": (1.0, masked_mean(temperature.loss(entropy_BTG), p.batch.mask))}
 
-    def _forced_entropy(self, p: Pass) -> Float[Tensor, "B T G"] | float:
+    def _forced_entropy(self, p: Pass) -> Float[Tensor, "B T 1"] | float:
         """Return what illegal actions take from the default target, a share of the entropy of random choice."""
         legal, section = p.batch.inputs.action_mask, self.algo_config.entropy
         if legal is None or section is None or section.target is not None or self.codec.parts:
             return 0.0
-        num_t = p.batch.num_transitions
-        zeros = torch.zeros_like(p.parameters[:, :num_t])
-        free, random = (self.actor.distribution(zeros, mask).entropy() for mask in (None, legal[:, :num_t]))
-        return TARGET_SHARE * (free - random)
+        legal = legal[:, : p.batch.num_transitions]
+        if self.codec.kind == "binary":
+            return TARGET_SHARE * math.log(2) * (~legal).sum(-1, keepdim=True)
+        factors = legal.split(self.codec.factors, dim=-1)
+        forced = [math.log(f.shape[-1]) - f.sum(-1).clamp(min=1).log() for f in factors]
+        return TARGET_SHARE * torch.stack(forced, dim=-1).sum(-1, keepdim=True)
 
     def _temperature_metrics(self, temperature: Temperature) -> dict[str, Tensor]:
         names = self.discounts_by_name if self.wants_metrics and temperature.is_learned else []

@@ -206,7 +206,8 @@ class Updater:
                 self._drop_gradients()
             self.guard.push(bad, self._batches, self.num_steps)
         elif self._bad is not None:  # a loss is not scaled, so no smaller scale mends it
-            self.guard.push(self._bad, self._batches, self.num_steps)
+            bad_anywhere = self._accelerator.reduce(self._bad.float(), "sum") > 0
+            self.guard.push(bad_anywhere, self._batches, self.num_steps)
         with flushed_denormals():  # moments of idle weights decay to such numbers
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         self._drop_gradients()

@@ -166,8 +166,8 @@ def fit_config(
 
     Args:
         store: The data.
-        like: Of the policy: the fit sees, scales and encodes observations, and scales actions, as it does; None takes a
-            small network.
+        like: Of the policy: the fit sees, scales and encodes observations as it does, and scales actions too, but by
+            their range where it standardises them; None takes a small network.
         num_steps: Gradient steps; None takes what values need to reach the start of the longest episode.
         gamma: Discount of the value.
         seed: Of weights and batches.

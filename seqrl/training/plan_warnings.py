@@ -64,7 +64,11 @@ def plan_warnings(
         found.append(
             f"episodes may take {limit} steps and are stored when they end, and an epoch has "
             f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
-            f"collect.trajectory_steps={pieces} stores pieces as they come"
+            + (
+                "take a larger collect.steps_per_epoch"
+                if getattr(config.algo, "calibrate", False)  # needs whole episodes
+                else f"collect.trajectory_steps={pieces} stores pieces as they come"
+            )
         )
     if limit is not None:
         found += _waiting(config.algo)
@@ -86,11 +90,12 @@ def _flattened(config: BaseConfig, obs: Mapping[str, ObsSpec]) -> list[str]:
 def _subgoals(config: BaseConfig) -> list[str]:
     """Return a warning where windows are too short to show what a planner shall predict."""
     planner, window = getattr(config.algo, "planner", None), config.train.window_steps
-    if planner is None or planner.subgoal_steps <= window // 2:
+    if planner is None or planner.subgoal_steps < window:
         return []
     return [
-        f"windows of {window} steps show few subgoals {planner.subgoal_steps} steps ahead, besides episodes' ends: "
-        f"train.window_steps={2 * planner.subgoal_steps} shows one at half of the steps"
+        f"windows of {window} steps do not show where demonstrators are {planner.subgoal_steps} steps ahead, so the "
+        f"planner learns the ends of episodes only: train.window_steps={2 * planner.subgoal_steps} shows it at half of "
+        "the steps"
     ]
 
 

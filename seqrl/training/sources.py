@@ -113,9 +113,14 @@ def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceD
 
 
 def burn_in_steps(config: BaseConfig) -> int:
-    """Return the inputs before each window that the memory reads first: none if it is not recurrent."""
-    memory = SEQUENCE_ENCODERS.get(config.algo.sequence_encoder.choice()[0])
-    return config.train.burn_in_steps if memory.is_recurrent else 0
+    """Return the inputs before each window that the memory reads first: none if it is not recurrent.
+
+    They are as many as the frames that are read beside an input: else these would be those of another window.
+    """
+    name, options = config.algo.sequence_encoder.choice()
+    if not config.train.burn_in_steps or not SEQUENCE_ENCODERS.get(name).is_recurrent:
+        return 0
+    return max(config.train.burn_in_steps, int(options.get("num_frames", 1)) - 1)
 
 
 def open_data(config: BaseConfig) -> list[tuple[DataSection, Store]]:

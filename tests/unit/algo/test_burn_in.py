@@ -109,6 +109,7 @@ def test_the_previous_action_and_reward_are_hidden_before_a_window_as_in_it():
     trunk(late.inputs, before=late.before)
     shares = torch.stack([(x.prev_reward == 0).float().mean(1) for x in given])
     assert 0.4 < shares.mean() < 0.6
+    assert ((shares > 0) & (shares < 1)).float().mean() > 0.5
     assert torch.corrcoef(shares)[0, 1] > 0.5  # a window has one share; it draws its steps anew
 
 

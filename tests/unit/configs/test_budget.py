@@ -121,10 +121,20 @@ def test_only_what_remembers_knows_a_time_limit():
     }
 
 
+def test_calibration_gets_whole_episodes_and_one_discount():
+    """Cal-QL compares with the returns of whole episodes."""
+    for calibrate in (False, True):
+        values = {"algo_name": "cql", "algo": {"calibrate": calibrate}}
+        config, _ = planned(values, env_steps=20_000, horizon=200, action_kind="continuous")
+        found = (config.collect.trajectory_steps, config.algo.extra_gammas)
+        assert found == ((None, []) if calibrate else (64, [0.1, 0.9]))
+
+
 @pytest.mark.parametrize(("kind", "dropout"), [("categorical", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
+    assert config.observation.prev_dropout == 0.5
 
 
 @pytest.mark.parametrize(

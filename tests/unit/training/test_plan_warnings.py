@@ -6,6 +6,7 @@ from seqrl.configs import config_factory
 from seqrl.core.spaces import ObsSpec
 from seqrl.rollout.environments import Task
 from seqrl.training.plan_warnings import plan_warnings
+from seqrl.training.sources import burn_in_steps
 
 GOOD = {
     "collect": {"steps_per_epoch": 500, "exploration": {"anneal_steps": 5_000}},
@@ -67,8 +68,18 @@ def test_pieces_and_environments_without_a_limit_need_no_warning():
     assert warnings_of(("algo.gamma", 0.999), ("algo.time_limits", "end")) == []
 
 
-@pytest.mark.parametrize(("name", "steps", "is_told"), [("gl", 10, True), ("hbc", 5, True), ("hbc", 4, False)])
+@pytest.mark.parametrize(("name", "steps", "is_told"), [("gl", 10, True), ("hbc", 8, True), ("iris", 7, False)])
 def test_subgoals_that_windows_hardly_show_are_told(name, steps, is_told):
     values = {"train": {"window_steps": 8}, "algo": {"planner": {"subgoal_steps": steps}}}
-    found = [text for text in plan_warnings(config_factory(name, values), {}, [], 50_000, 0) if "subgoals" in text]
+    found = [text for text in plan_warnings(config_factory(name, values), {}, [], 50_000, 0) if "planner" in text]
     assert [f"train.window_steps={2 * steps}" in text for text in found] == [True] * is_told
+
+
+@pytest.mark.parametrize(
+    ("steps", "frames", "memory", "read"),
+    [(2, 4, "gru", 3), (8, 4, "gru", 8), (0, 4, "gru", 0), (8, 4, "transformer", 0)],
+)
+def test_a_burn_in_has_the_frames_that_a_windows_first_input_is_read_beside(steps, frames, memory, read):
+    section = {"type": memory, "num_frames": frames}
+    values = {"train": {"burn_in_steps": steps}, "algo": {"sequence_encoder": section}}
+    assert burn_in_steps(config_factory("bc", values)) == read
