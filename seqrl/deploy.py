@@ -15,8 +15,10 @@ from seqrl.core.obs_entry import (
     ObsEntry,
     changed_rows,
     check_finite_actions,
+    check_mask_is_given,
     check_present,
     check_rewards,
+    checked_rows,
     counted_rows,
     num_rows_of,
 )
@@ -45,10 +47,11 @@ class OnnxPolicy:
         self._entries = {name: _entry(name, own) for name, own in self.facts["observations"].items()}
         self._state: dict[str, np.ndarray] | None = None
         self._is_first = np.zeros(0, bool)
+        self._is_masked = False
 
     def start_episode(self) -> None:
         """Forget everything: all rows begin a new episode."""
-        self._state = None
+        self._state, self._is_masked = None, False
 
     def reset_rows(self, rows: np.ndarray) -> None:
         """Begin a new episode in the rows that are True, in batched use.
@@ -57,12 +60,9 @@ class OnnxPolicy:
             DataError: If they are no bools, or of another number.
         """
         if self._state is not None:
-            rows = np.asarray(rows)
-            if rows.dtype != bool:
-                raise DataError(f"rows must be one bool for each row, got {rows.dtype}")
-            if rows.shape != self._is_first.shape:
-                raise DataError(f"rows has shape {rows.shape}, but the episode has {counted_rows(len(self._is_first))}")
+            rows = checked_rows(rows, len(self._is_first))
             self._is_first = self._is_first | rows
+            self._is_masked = self._is_masked and not rows.all()
 
     def __call__(self, ob: Any, reward: Any = None, batched_ob: bool = False, action_mask: Any = None) -> Any:
         """Return the environment's action for one more observation; with ``batched_ob`` an array of one per row.
@@ -93,6 +93,7 @@ class OnnxPolicy:
         if self.facts["max_step"] is not None and steps.max() > self.facts["max_step"]:
             raise DataError(f"this policy can act for at most {self.facts['max_step'] + 1} steps of an episode")
         given |= {"reward": self._reward(reward, is_first), "reset": is_first, **state}
+        check_mask_is_given(action_mask is not None, was_given=self._is_masked)
         if action_mask is not None:
             given["action_mask"] = self._legal(action_mask if batched_ob else [action_mask], num_rows)
         elif self.facts["mask_entry"] is not None:
@@ -104,6 +105,7 @@ class OnnxPolicy:
         check_finite_actions(actions)
         self._state = {name: answers[f"next_{name}"] for name in state}
         self._is_first = np.zeros(num_rows, bool)
+        self._is_masked = action_mask is not None
         return _taken(self.facts["action_space"], actions if batched_ob else actions[0])
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:

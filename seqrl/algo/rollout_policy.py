@@ -15,7 +15,14 @@ from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import DataError, did_you_mean
 from seqrl.core.image_bytes import images_of_bytes
 from seqrl.core.nested_spaces import children, leaves, parts_given
-from seqrl.core.obs_entry import changed_rows, check_present, counted_rows, num_rows_of
+from seqrl.core.obs_entry import (
+    changed_rows,
+    check_mask_is_given,
+    check_present,
+    checked_rows,
+    counted_rows,
+    num_rows_of,
+)
 from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import GOAL_PREFIX, MASK_KEY, OBS_KEY, ObsSpec, flatten_obs, infer_observation_space
 from seqrl.core.text import with_readable_text
@@ -77,13 +84,7 @@ class RolloutPolicy:
             DataError: If they are no bools, or of another number.
         """
         if self._vector is not None:
-            rows = np.asarray(rows)
-            if rows.dtype != bool:
-                raise DataError(f"rows must be one bool for each row, got {rows.dtype}")
-            if rows.shape != (self._vector.num_rows,):
-                raise DataError(
-                    f"rows has shape {rows.shape}, but the episode has {counted_rows(self._vector.num_rows)}"
-                )
+            rows = checked_rows(rows, self._vector.num_rows)
             self._vector.reset(rows)
             self._is_masked = self._is_masked and not rows.all()
 
@@ -125,10 +126,7 @@ class RolloutPolicy:
         if action_mask is not None:
             rows = list(action_mask) if batched_ob and np.iterable(action_mask) else [action_mask]
             action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
-        if vector is self._vector and self._is_masked and action_mask is None:
-            raise DataError(
-                "the last call had an action_mask, this one has none: pass info['action_mask'] with every observation"
-            )
+        check_mask_is_given(action_mask is not None, was_given=vector is self._vector and self._is_masked)
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask))
         self._is_masked = action_mask is not None
         self._calls += 1

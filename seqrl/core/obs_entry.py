@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -157,3 +157,25 @@ def counted_rows(num: int) -> str:
 def changed_rows(num: int, before: int) -> str:
     """Return what to say of an observation of other rows than the episode's first."""
     return f"the observation has {counted_rows(num)}, but the episode began with {before}; call start_episode() first"
+
+
+def checked_rows(rows: Any, num_rows: int) -> np.ndarray:
+    """Return which rows begin a new episode.
+
+    Raises:
+        DataError: If they are no bools, or of another number.
+    """
+    flags = np.asarray(rows)
+    if flags.dtype != bool:
+        raise DataError(f"rows must be one bool for each row, got {flags.dtype}")
+    if flags.shape != (num_rows,):
+        raise DataError(f"rows has shape {flags.shape}, but the episode has {counted_rows(num_rows)}")
+    return flags
+
+
+def check_mask_is_given(is_given: bool, *, was_given: bool) -> None:
+    """Raise a DataError if a call lacks the action mask that the one before it in the episode had."""
+    if was_given and not is_given:
+        raise DataError(
+            "the last call had an action_mask, this one has none: pass info['action_mask'] with every observation"
+        )

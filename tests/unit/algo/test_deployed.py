@@ -169,9 +169,13 @@ def test_a_nested_entry_that_is_not_read_is_not_taken_for_a_mask(kind, tmp_path)
     assert policy(given).shape == (2,)
 
 
-def test_a_mask_that_is_forgotten_is_asked_for():
-    algo = small_algo("bc", action_space=spaces.Discrete(3))
-    policy = RolloutPolicy(algo, action_space=spaces.Discrete(3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_that_is_forgotten_is_asked_for(kind, tmp_path):
+    algo, actions = small_algo("bc", action_space=spaces.Discrete(3)), spaces.Discrete(3)
+    policy = RolloutPolicy(algo, action_space=actions)
+    if kind == "onnx":
+        export_onnx(algo, tmp_path / "policy", policy.observation_space, actions)
+        policy = policy_from_onnx(tmp_path / "policy")
     given = {name: np.zeros(spec.shape, spec.dtype) for name, spec in algo.obs.items()}
     assert policy(given, action_mask=np.array([0, 1, 0])) == 1
     with pytest.raises(DataError, match=r"the last call had an action_mask, this one has none: pass info"):
