@@ -202,7 +202,8 @@ def train(
     for note in notes:
         run.run_log.write(note)
     run.start()
-    return Run(run.learn().path)
+    run.learn()
+    return Run(run.folder.path)
 
 
 def _sections(overrides: Mapping[str, Any], env: Any) -> dict[str, Any]:
@@ -335,7 +336,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
     for name, value in values.items():
         if isinstance(value, Mapping) and not value and not prefix:
             continue
-        if isinstance(value, Mapping) and value and "type" not in value and name != "kwargs":
+        if isinstance(value, Mapping) and value and "type" not in value and not name.endswith("kwargs"):
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

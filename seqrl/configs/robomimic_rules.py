@@ -187,14 +187,19 @@ def _std_activation(kind: str) -> Rule:
 
 def _scheduler(t: Translation, value: Any) -> None:
     milestones = t.get(f"{OPTIMIZER}.learning_rate.epoch_schedule") or []
-    steps = int(t.get("experiment.epoch_every_n_steps") or 100)
-    if value == "multistep" and not milestones:
+    steps = int(t.get("experiment.epoch_every_n_steps", 100) or STEPS_PER_EPOCH)
+    factor = t.get(f"{OPTIMIZER}.learning_rate.decay_factor", 0.1)
+    if value in ("multistep", "linear") and not milestones:
         return
     if value == "multistep":
         t.put("algo.optimizer.schedule", "multistep")
         t.put("algo.optimizer.milestones", [int(m) * steps for m in milestones])
-        t.put("algo.optimizer.milestone_factor", t.get(f"{OPTIMIZER}.learning_rate.decay_factor", 0.1))
-    elif value in ("linear", "cosine"):
+        t.put("algo.optimizer.milestone_factor", factor)
+    elif value == "linear":  # to a share of the rate, within the first number of epochs
+        t.put("algo.optimizer.schedule", "linear")
+        t.put("algo.optimizer.final_factor", factor)
+        t.put("algo.optimizer.decay_steps", int(milestones[0]) * steps)
+    elif value == "cosine":
         t.put("algo.optimizer.schedule", value)
     else:
         t.partly[f"{OPTIMIZER}.learning_rate.scheduler_type"] = f"{value}: the rate stays constant here"
@@ -335,7 +340,23 @@ def _normalize(t: Translation, value: Any) -> None:
     t.put("train.normalize_obs", "gaussian" if value else "none")
 
 
-OPTIMIZER = "algo.optim_params.policy"
+def _steps(key: str, place: str) -> Rule:
+    told = {f"experiment.{key}": f"null is a pass over all data there: set {place}"}
+    return lambda t, value: t.partly.update(told) if value is None else t.put(place, value)
+
+
+def _env_meta(t: Translation, value: Any) -> None:
+    value = dict(value or {})
+    if kwargs := value.pop("env_kwargs", None):
+        t.put("env.kwargs", kwargs)
+    if name := value.pop("env_name", None):
+        t.put("env.id", name)
+    if value:
+        t.partly["experiment.env_meta_update_dict"] = f"not carried over: {', '.join(map(str, value))}"
+
+
+OPTIMIZER, STEPS_PER_EPOCH = "algo.optim_params.policy", 500
+"""Where the optimiser is there; gradient steps of an epoch here, where theirs is a pass over the data."""
 RULES: dict[str, Rule] = {
     "experiment.name": _to("experiment.name"),
     "experiment.validate": _validate,
@@ -348,11 +369,11 @@ RULES: dict[str, Rule] = {
     "experiment.save.on_best_validation": _best("valid_loss"),
     "experiment.save.on_best_rollout_return": _best("return"),
     "experiment.save.on_best_rollout_success_rate": _best("success"),
-    "experiment.epoch_every_n_steps": _unless_none("train.steps_per_epoch"),
-    "experiment.validation_epoch_every_n_steps": _unless_none("train.valid_batches"),
+    "experiment.epoch_every_n_steps": _steps("epoch_every_n_steps", "train.steps_per_epoch"),
+    "experiment.validation_epoch_every_n_steps": _steps("validation_epoch_every_n_steps", "train.valid_batches"),
     "experiment.env": _unless_none("env.id"),
     "experiment.additional_envs": _tasks,
-    "experiment.env_meta_update_dict": _unless_none("env.kwargs"),
+    "experiment.env_meta_update_dict": _env_meta,
     "experiment.render_video": _to("experiment.rendering.enabled"),
     "experiment.keep_all_videos": lambda t, v: t.put("experiment.rendering.keep", "all" if v else "best"),
     "experiment.video_skip": _to("experiment.rendering.every_n_frames"),

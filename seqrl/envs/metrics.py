@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,17 @@ class Episode:
     length: int
     success: bool | None
     log: dict[str, float] = field(default_factory=dict)
+
+
+def told_successes(episodes: Iterable[Episode]) -> list[bool]:
+    """Return whether each episode of the tasks that report success was one; empty if none does.
+
+    Environments may report a success only where there is one: an episode that tells nothing has failed, if another one
+    of its task tells of success.
+    """
+    episodes = list(episodes)
+    telling = {e.env_name for e in episodes if e.success is not None}
+    return [bool(e.success) for e in episodes if e.env_name in telling]
 
 
 class EpisodeMetrics:

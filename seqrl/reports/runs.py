@@ -218,6 +218,7 @@ def method_of(run: Run) -> dict[str, Any]:
             source["scripted"] = True
             source.pop("env_kwargs", None)
     (config.get("collect", {}).get("replay") or {}).pop("path", None)
+    config.get("collect", {}).pop("engine", None)  # what "auto" came to depends on what is installed
     return config
 
 

@@ -52,8 +52,8 @@ class SettingScores:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seed has a score."""
-        return all(score is not None for score in self.scores.values())
+        """Whether every seed has a score, and there is one."""
+        return bool(self.scores) and all(score is not None for score in self.scores.values())
 
     @property
     def estimate(self) -> Estimate | None:

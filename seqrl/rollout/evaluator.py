@@ -16,7 +16,7 @@ from seqrl.algo.engine import Engines
 from seqrl.configs.sections.run import EvaluationSection, ReferenceScoresSection
 from seqrl.core.errors import EnvError
 from seqrl.core.seeding import integer_seed
-from seqrl.envs.metrics import Episode
+from seqrl.envs.metrics import Episode, told_successes
 from seqrl.envs.vector import BatchedEnv
 from seqrl.reports.intervals import Estimate, mean_interval, share_interval
 from seqrl.reports.statistics import bottom_quintile, iqm_interval
@@ -210,8 +210,7 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, float]:
         "length_mean": float(np.mean([e.length for e in episodes])),
         "episodes": float(len(episodes)),
     }
-    known = [e.success for e in episodes if e.success is not None]
-    if known:
+    if known := told_successes(episodes):
         out |= _with_ends("success_mean", share_interval(sum(known), len(known)))
     for key in sorted({k for e in episodes for k in e.log}):
         out[key] = float(np.mean([e.log[key] for e in episodes if key in e.log]))

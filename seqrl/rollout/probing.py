@@ -24,7 +24,7 @@ from seqrl.core.errors import ConfigError
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import obs_specs
 from seqrl.envs.make import MakeEnv
-from seqrl.envs.metrics import Episode
+from seqrl.envs.metrics import Episode, told_successes
 from seqrl.models.image_cores import skip_local_weights
 from seqrl.reports.comparison_figures import format_estimate, markdown_table
 from seqrl.reports.intervals import Estimate, mean_interval, share_interval
@@ -124,8 +124,7 @@ class Player:
 def point_of(value: Any, episodes: Sequence[Episode]) -> Point:
     """Return success, where it was reported, and return of episodes, with their intervals."""
     measures = {}
-    known = [e.success for e in episodes if e.success is not None]
-    if known:
+    if known := told_successes(episodes):
         measures["success"] = share_interval(sum(known), len(known))
     measures["return"] = mean_interval(np.array([e.total_reward for e in episodes]))
     return Point(value, measures, len(episodes))

@@ -66,12 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _checkpoints(runs: Sequence[str], *, is_every: bool) -> list[Path]:
     """Return the folders of the checkpoints, each once, in the order given."""
     from seqrl.core.checkpoint_card import CARD, find_checkpoint
+    from seqrl.core.files import is_temporary
 
     found: list[Path] = []
     for run in runs:
         folder = Path(run) / "checkpoints"
         every = sorted(path.parent for path in folder.glob(f"*/{CARD}")) if is_every else []
-        found += every or [find_checkpoint(run)]
+        found += [path for path in every if not is_temporary(path.name)] or [find_checkpoint(run)]
     return list(dict.fromkeys(found))
 
 

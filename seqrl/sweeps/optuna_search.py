@@ -19,7 +19,7 @@ from seqrl.reports.series import AXES, merged, points_of, read_metrics
 from seqrl.sweeps.local import Teller, working
 from seqrl.sweeps.planning import Plan, Setting, SweepRun
 from seqrl.sweeps.pool import POLL_S, Ended, Pool
-from seqrl.sweeps.sweep_folder import SweepFolder
+from seqrl.sweeps.sweep_folder import NOT_LEGAL, SweepFolder
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,9 @@ class Search:
             elif self._is_done(old):
                 self._remember(old)
                 self.num_done += _MORE_SEEDS not in old.user_attrs
+            elif _SETTING in old.user_attrs and not self._is_legal(setting := self._setting(old)):
+                self.settings[setting.name], self.notes[setting.name] = setting, NOT_LEGAL
+                self.num_done += 1
         left = [old for old in trials if _SETTING in old.user_attrs and self._setting(old).name not in self.settings]
         for name, old in {self._setting(old).name: old for old in left}.items():
             was_complete = any(self._setting(o).name == name and o.value is not None for o in left)
@@ -116,6 +119,13 @@ class Search:
 
     def _setting(self, old: Any) -> Setting:
         return self._plan.setting(json.loads(old.user_attrs[_SETTING]))
+
+    def _is_legal(self, setting: Setting) -> bool:
+        try:
+            self._plan.runs_of(setting)
+        except SeqrlError:
+            return False
+        return True
 
     def _is_done(self, old: Any) -> bool:
         """Tell whether a trial of an earlier part of the sweep needs no more runs; it does if there are more seeds."""
@@ -155,13 +165,17 @@ class Search:
             raise ConfigError(
                 f"{self._folder.path} was begun with another 'draw' ({error}); give the sweep another 'name'"
             ) from error
+        if any(each.setting.name == setting.name for each in self.active):  # its runs are under way
+            self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+            self.num_done += 1
+            return
         trial.set_user_attr(_SETTING, json.dumps(dict(setting.values)))
         self.settings[setting.name] = setting
         try:
             runs = self._plan.runs_of(setting)
         except SeqrlError as error:
             logger.warning("%s is not legal: %s", setting.name, error)
-            self._fail(trial, setting, "not legal")
+            self._fail(trial, setting, NOT_LEGAL)
             return
         try:
             self._folder.write_run_files(runs)

@@ -27,6 +27,15 @@ from seqrl.training.run_folder import changes_since, is_running, last_checkpoint
 
 logger = logging.getLogger(__name__)
 
+NOT_LEGAL = "not legal"
+"""Note of a setting whose values do not go together, so that it has no runs."""
+COMPARED = (
+    "train.init_from",
+    "algo.optimizer.rates",
+    *(f"experiment.evaluation.{key}" for key in ("deterministic", "episodes", "max_steps", "terminate_on_success")),
+)
+"""What a run may change when it is resumed, but not beside others that it is compared with."""
+
 
 class SweepFolder:
     """Where a sweep lies.
@@ -95,7 +104,7 @@ class SweepFolder:
             ConfigError: If not; with what differs.
         """
         saved = read_object(self.run_path(run) / "config.json")
-        if saved and (lines := changes_since(with_defaults(saved), run.config)):
+        if saved and (lines := changes_since(with_defaults(saved), run.config, fixed=COMPARED)):
             raise ConfigError(
                 f"{self.run_path(run)} was begun with other settings; give the sweep another 'name':\n"
                 + "\n".join(lines)
@@ -153,13 +162,15 @@ class SweepFolder:
 
         Args:
             settings: Which.
-            notes: Name of a setting -> why it has no more.
+            notes: Name of a setting -> why it has no more; :data:`NOT_LEGAL` if it has no runs.
         """
         found = [self._setting_scores(setting, notes.get(setting.name, "")) for setting in settings]
         section = self._plan.section
         return SweepScores(found, self._plan.labels, section.metric, section.direction)
 
     def _setting_scores(self, setting: Setting, note: str) -> SettingScores:
+        if note == NOT_LEGAL:
+            return SettingScores(setting.name, setting.values, {}, note)
         runs = self._plan.runs_of(setting)
         ended = [run for run in runs if self.is_finished(run)]
         scores = {run.seed: self.score(run) if run in ended else None for run in runs}

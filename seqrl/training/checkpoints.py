@@ -78,6 +78,7 @@ class Checkpoints:
             if self.drops_epoch:
                 logger.warning("nothing is saved within epoch %d, as the run collects; save on_epoch_end", epoch + 1)
             return
+        kept_before = [*self.kept_epochs], self.kept_at_s
         if (now := self._time_to_keep()) is not None and epoch not in self.kept_epochs:
             self.kept_epochs.append(epoch)
             self.kept_at_s = now
@@ -92,6 +93,7 @@ class Checkpoints:
             self._end_save(path)
         else:
             self.best = best_before  # the best of those that are there
+            self.kept_epochs, self.kept_at_s = kept_before
 
     def save_interrupted(self) -> Path | None:
         """Save where the run stands, and return the checkpoint from which it will go on; every process has to call it.

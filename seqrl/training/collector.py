@@ -18,7 +18,7 @@ from seqrl.core.registry import EXPLORATIONS
 from seqrl.core.seeding import integer_seed, seed_sequence
 from seqrl.core.types import TimeStep, Trajectory
 from seqrl.envs.exploration import Exploration
-from seqrl.envs.metrics import Episode, EpisodeMetrics
+from seqrl.envs.metrics import Episode, EpisodeMetrics, told_successes
 from seqrl.envs.recorder import Recorder
 from seqrl.envs.vector import BatchedEnv
 from seqrl.rollout.evaluator import evaluation_mode
@@ -63,8 +63,7 @@ class CollectStats:
         if self.episodes:
             out["collect/return_mean"] = float(np.mean([e.total_reward for e in self.episodes]))
             out["collect/length_mean"] = float(np.mean([e.length for e in self.episodes]))
-        known = [e.success for e in self.episodes if e.success is not None]
-        if known:
+        if known := told_successes(self.episodes):
             out["collect/success_mean"] = float(np.mean(known))
         out["collect/epsilon_mean"] = epsilon
         return out

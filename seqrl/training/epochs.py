@@ -42,7 +42,7 @@ class Hooks:
         interact: Collects one epoch, by its number, in this process.
         evaluate: Returns metrics of the current policy; none where nothing is evaluated.
         log: Takes numbers and the gradient step.
-        open_loggers: Opens what ``log`` gives them to; the main process calls it when learning begins.
+        open_loggers: Opens what ``log`` gives them to; the main process calls it before anything else.
         log_video: Gives loggers a file.
     """
 
@@ -90,6 +90,8 @@ class Epochs:
             RunInterrupted: After a signal.
         """
         try:
+            if self._parts.processes.is_main and self._parts.role != "collect":
+                self._hooks.open_loggers()  # on_start may log
             self._callbacks.on_start()
             self._run_saved()
             if self._parts.processes.is_main:
@@ -119,7 +121,6 @@ class Epochs:
     def _learn(self) -> None:
         config, parts, progress, ending = self._config, self._parts, self._progress, self._ending
         if parts.processes.is_main:
-            self._hooks.open_loggers()
             self._tell_if_complete()
         if config.collect.steps_per_epoch and parts.processes.is_main:
             self._publisher = Publisher(parts.folder.path)

@@ -234,10 +234,15 @@ def saved_config(run: Path) -> dict[str, Any]:
     return values
 
 
-def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
+def changes_since(saved: dict[str, Any], config: BaseConfig, *, fixed: tuple[str, ...] = ()) -> list[str]:
     """Return a line for each setting of a saved config that differs and may not, when the run is resumed.
 
     Data may have moved: its checksums tell whether it is the same.
+
+    Args:
+        saved: The config.
+        config: Of the run that goes on.
+        fixed: Keys that may not differ either, as those of runs that are compared.
     """
     present = config.to_json()
     former, now = ((values.get("train") or {}).get("data") or [] for values in (saved, present))
@@ -247,7 +252,8 @@ def changes_since(saved: dict[str, Any], config: BaseConfig) -> list[str]:
     return [
         f"  {path}  was {old!r}, now {new!r}"
         for path, old, new in differences(saved, present)
-        if not path.startswith(CHANGEABLE_ON_RESUME) and not (path == "collect.engine" and new == "auto")
+        if path.startswith(fixed)
+        or (not path.startswith(CHANGEABLE_ON_RESUME) and not (path == "collect.engine" and new == "auto"))
     ]
 
 

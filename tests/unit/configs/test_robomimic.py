@@ -127,6 +127,26 @@ def test_schedules_count_gradient_steps():
     )  # fmt: skip
 
 
+def test_a_linear_rate_falls_to_a_share_within_the_first_epochs():
+    lr = {"initial": 0.01, "decay_factor": 0.5, "epoch_schedule": [3], "scheduler_type": "linear"}
+    optimizer = config_of(algo__optim_params__policy__learning_rate=lr)["algo"]["optimizer"]
+    assert (optimizer["schedule"], optimizer["final_factor"], optimizer["decay_steps"]) == ("linear", 0.5, 300)
+    none = config_of(algo__optim_params__policy__learning_rate={**lr, "epoch_schedule": []})["algo"]["optimizer"]
+    assert none.get("schedule", "constant") == "constant"
+
+
+def test_changes_of_the_environments_description_go_where_they_belong():
+    change = {"env_kwargs": {"controller": "OSC"}, "env_name": "Lift", "env_version": "1.5"}
+    found = translate(changed(experiment__env_meta_update_dict=change))
+    assert (found.values["env"]["kwargs"], found.values["env"]["id"]) == ({"controller": "OSC"}, "Lift")
+    assert found.partly["experiment.env_meta_update_dict"] == "not carried over: env_version"
+
+
+def test_an_epoch_of_all_data_is_told():
+    found = translate(changed(experiment__epoch_every_n_steps=None))
+    assert "set train.steps_per_epoch" in found.partly["experiment.epoch_every_n_steps"]
+
+
 def test_what_is_lost_is_told():
     found = translate(changed(algo__actor_layer_dims=[300, 400]))
     assert found.partly["algo.actor_layer_dims"] == "layers of different widths; all have 400 here"

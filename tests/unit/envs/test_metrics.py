@@ -3,7 +3,7 @@
 import numpy as np
 
 from seqrl.core.types import TimeStep
-from seqrl.envs.metrics import EpisodeMetrics
+from seqrl.envs.metrics import Episode, EpisodeMetrics, told_successes
 
 
 def _step(rewards, *, terminated=(), truncated=(), first=(), success=(), known=(), log=None, names=None):
@@ -82,3 +82,10 @@ def test_name_is_that_of_the_row():
     metrics = EpisodeMetrics(2)
     episodes = metrics.add(_step([0.0, 0.0], terminated=[0, 1], names=["a", "b"]))
     assert [e.env_name for e in episodes] == ["a", "b"]
+
+
+def test_an_episode_that_tells_nothing_has_failed_if_another_of_its_task_tells():
+    """Environments may report success only when it comes."""
+    told = [("maze", True), ("maze", None), ("maze", False), ("silent", None)]
+    assert told_successes(Episode(name, 0, 0.0, 1, success, {}) for name, success in told) == [True, False, False]
+    assert told_successes([Episode("silent", 0, 0.0, 1, None, {})]) == []

@@ -46,6 +46,16 @@ def test_seeds_and_tasks_are_one_method_and_settings_are_another(tmp_path):
     assert {run.seed for run in methods[0].runs} == {0, 1}
 
 
+def test_what_acting_is_computed_with_is_no_setting(tmp_path):
+    """``auto`` came to one engine on one machine and to another on the next."""
+    for engine in ("eager", "onnx"):
+        folder = make_run(tmp_path / engine)
+        config = json.loads((folder / "config.json").read_text())
+        config["collect"]["engine"] = engine
+        (folder / "config.json").write_text(json.dumps(config))
+    assert [len(method.runs) for method in group_runs([str(tmp_path)])] == [2]
+
+
 def test_data_of_the_runs_own_task_is_no_setting(tmp_path):
     for i, name in enumerate(("seqrl/TMazePassive-v0", "seqrl/TMazeActive-v0")):
         values = {"train": {"data": [{"scripted": name, "env_kwargs": {"corridor_length": i + 2}}]}}

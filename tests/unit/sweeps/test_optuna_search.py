@@ -157,3 +157,26 @@ def test_another_choice_or_direction_is_another_search(stand_in, optuna, capsys)
     stand_in(**{**values, "seeds": 2}, draw={RATE: {"one_of": [1e-4, 1e-3]}})  # no trial is done
     assert sweep.main(["mine.json", "--jobs", "1"]) == 2
     assert "was begun with other settings" in capsys.readouterr().err
+
+
+def test_values_that_do_not_go_together_cost_no_results(stand_in, optuna, capsys):
+    memory = "algo.sequence_encoder"
+    draw = {f"{memory}.d_model": {"one_of": [96, 64]}, f"{memory}.num_heads": {"one_of": [4, 6]}}  # 6 divides 96 only
+    own = {"algo": {"sequence_encoder": {"type": "transformer", "d_model": 96, "num_heads": 4}}}
+    base = {"algo_name": "bc", **own, "train": {"num_epochs": 1}, "experiment": {"report": {"enabled": False}}}
+    mine = stand_in(base=base, draw=draw, search="optuna", trials=12)
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "is not legal" in err
+    assert "not legal" in out
+    assert mine.read("best.json")
+    assert sweep.main(["mine.json", "--jobs", "1"]) == 0  # nor are they tried again
+    assert "is not legal" not in capsys.readouterr().err
+
+
+def test_no_two_trials_run_the_same_runs_at_once(stand_in, optuna, capsys):
+    values = {"draw": {RATE: {"one_of": [1e-3, 1e-2]}}, "search": "optuna", "prune_after": None}
+    mine = stand_in(**values, trials=8, set={"train.num_epochs": 1, "env.kwargs.epoch_s": 0.3})
+    assert sweep.main(["mine.json", "--jobs", "4"]) == 0
+    assert [len(processes) for processes in mine.starts.values()] == [1] * len(mine.starts)
+    assert len(mine.starts) <= 3

@@ -119,6 +119,16 @@ def test_another_base_is_another_sweep(stand_in, capsys):
     assert "was begun with other settings; give the sweep another 'name'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("change", ["train.init_from", "experiment.evaluation.deterministic"])
+def test_what_a_resumed_run_may_change_is_another_sweep_too(change, stand_in, capsys):
+    """Or seeds of different settings would be averaged."""
+    stand_in(seeds=1)
+    assert sweep.main(["mine.json"]) == 0
+    stand_in(seeds=2, set={change: False if change.endswith("deterministic") else "elsewhere"})
+    assert sweep.main(["mine.json"]) == 2
+    assert "was begun with other settings; give the sweep another 'name'" in capsys.readouterr().err
+
+
 def test_a_dry_run_starts_nothing(stand_in, capsys):
     mine = stand_in(grid=GRID)
     assert sweep.main(["mine.json", "--dry-run"]) == 0
