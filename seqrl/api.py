@@ -166,11 +166,10 @@ def train(
         config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
             the values of a run file.
         env: Where to act: a gymnasium id, what makes the environment, such as its class, or the section ``env``.
-        dataset: Data file or store, in place of those of the run file, or an entry of ``train.data``, such as
-            ``{"path": "own.npz", "columns": {"obs/obs": "states", ...}}``.
+        dataset: Data file or store in place of the run file's; or an entry of ``train.data``, as a mapping.
         memory: ``algo.sequence_encoder.type``.
         env_steps: Work out everything that depends on a budget of environment steps.
-        gradient_steps: The same for fixed data, by a budget of gradient steps.
+        gradient_steps: The same for fixed data.
         seed: ``train.seed``, which is 0 unless the run file sets another.
         name: Of the run's folder.
         plugins: Files or modules to import first.

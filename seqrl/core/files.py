@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
 import json
 import os
 import re
 import shutil
 import sys
 import uuid
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -248,3 +250,15 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def code_crc(made_by: Any) -> int:
+    """Return a checksum of the files that define a class and what it inherits, or a function; 0 if there are none."""
+    made_by = getattr(made_by, "func", made_by)  # of a partial
+    crc = 0
+    for kind in made_by.__mro__ if isinstance(made_by, type) else (made_by,):
+        try:
+            crc = zlib.crc32(Path(inspect.getfile(kind)).read_bytes(), crc)
+        except (OSError, TypeError):  # built in, or typed in
+            continue
+    return crc

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from seqrl.core.errors import DataError
+from seqrl.data.store import Store
 
 RETURNS = frozenset({"return_to_go", "mc_return", "mc_bound"})
 EXTRAS = RETURNS | {"next_action"}
@@ -114,3 +115,13 @@ def check_whole(start_step: np.ndarray, has_ended: np.ndarray, source: str) -> N
             f"{source}: a trajectory {what}, so the return of its steps is not known; store whole episodes (set "
             "collect.trajectory_steps and collect.reset_every_n_epochs to null), or use an algorithm without returns"
         )
+
+
+def ended_ones(store: Store, numbers: np.ndarray) -> np.ndarray:
+    """Return those trajectories that are not cut short at their end, as by an environment that failed."""
+    if not len(numbers):
+        return numbers
+    last = store.gather(numbers, store.length[numbers][:, None], ["terminated", "truncated"])
+    ended = (last["terminated"] | last["truncated"])[:, 0]
+    kept: np.ndarray = numbers[ended | (store.start_step[numbers] > 0)]  # pieces are refused
+    return kept

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import expanded, is_temporary, new_folder, write_atomic
+from seqrl.core.files import code_crc, expanded, is_temporary, new_folder, write_atomic
 from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import check_space
-from seqrl.data.readers import Reader, choose_reader
+from seqrl.data.readers import READERS, Reader, choose_reader
+from seqrl.data.readers.base import BUILTIN
 from seqrl.data.readers.minari import local_dataset
 from seqrl.data.store import Store, StoreWriter
 from seqrl.data.store_info import FORMAT_VERSION
@@ -82,13 +83,15 @@ def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str
     """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
 
     Stores that were made before their actions had units are not taken (of robomimic files: those with
-    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared.
+    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared, nor those of a plug-in's reader whose
+    code has changed.
     """
     key = {"path": str(path.resolve()), "options": dict(options), **content}
     compared = {"is_compared": True} if name == "arrays" else {}
     if name == "robomimic":
         return {**key, "has_units": True} if options.get("action_keys") else key
-    return {**key, "format": name, "has_units": True, **compared}
+    own = {} if name in BUILTIN else {"code": code_crc(READERS.get(name))}
+    return {**key, "format": name, "has_units": True, **compared, **own}
 
 
 def content_of(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from seqrl.core.seeding import generator
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
 from seqrl.data.dataset import TrainingDataset
-from seqrl.data.extras import EXTRAS, RETURNS, check_whole, window_returns
+from seqrl.data.extras import EXTRAS, RETURNS, check_whole, ended_ones, window_returns
 from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler, checked_window
@@ -95,7 +95,8 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         for source in self.sources:
             if source.num_trajectories and source not in self._checked:
                 self._check(source)
-        self._numbers = [s.numbers for s in self.sources]
+        drops = bool(self._extras & RETURNS)  # of what is collected; data is refused
+        self._numbers = [ended_ones(s.store, s.numbers) if drops and s.is_live else s.numbers for s in self.sources]
         self._lengths = [s.store.length[n] for s, n in zip(self.sources, self._numbers, strict=True)]
         self._votes = [self._count_votes(s, n) for s, n in zip(self.sources, self._numbers, strict=True)]
         weights = [s.weight_at(epoch) for s in self.sources]

@@ -179,7 +179,8 @@ class StoreWriter:
             return trajectory
         legal = codec.legal(mask, len(trajectory) + 1)
         stuck = codec.stuck(legal)
-        stuck[1:] &= ~trajectory.terminated
+        legal[1:][stuck[1:] & trajectory.truncated] = True  # a limit may come where no move is left
+        stuck[1:] &= ~(trajectory.terminated | trajectory.truncated)
         if stuck.any():
             raise DataError(f"{where}: action_mask allows no action at input {np.argmax(stuck)}, not terminal")
         illegal = ((codec.encode(trajectory.actions) > 0.5) & ~legal[:-1]).any(-1)

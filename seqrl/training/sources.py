@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from seqrl.configs import BaseConfig
 from seqrl.configs.sections.run import DataSection, ReplaySection, SourceSection
 from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import code_crc
 from seqrl.core.registry import RELABELERS, SAMPLERS, SEQUENCE_ENCODERS
 from seqrl.core.seeding import integer_seed
 from seqrl.core.spaces import obs_specs
@@ -162,25 +161,13 @@ def _entry_of(env_id: str) -> Any:
         return None
 
 
-def _code_crc(made_by: Any) -> int:
-    """Return a checksum of the files that define a class and what it inherits, or a function; 0 if there are none."""
-    made_by = getattr(made_by, "func", made_by)  # of a partial
-    crc = 0
-    for kind in made_by.__mro__ if isinstance(made_by, type) else (made_by,):
-        try:
-            crc = zlib.crc32(Path(inspect.getfile(kind)).read_bytes(), crc)
-        except (OSError, TypeError):  # built in, or typed in
-            continue
-    return crc
-
-
 def scripted_store(env_id: str, kwargs: dict[str, Any], episodes: int, seed: int, noise: float = 0.0) -> Store:
     """Return the store of ``episodes`` episodes of an environment's scripted expert, made when first used.
 
     It is made anew when a file that defines the classes of the expert or the environment has changed.
     """
     key = {"scripted": env_id, "kwargs": kwargs, "episodes": episodes, "seed": seed, "seqrl": __version__}
-    key["code"] = [_code_crc(_expert_of(env_id)), _code_crc(_entry_of(env_id))]
+    key["code"] = [code_crc(_expert_of(env_id)), code_crc(_entry_of(env_id))]
     if noise:
         key["noise"] = noise
 

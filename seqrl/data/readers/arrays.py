@@ -336,6 +336,8 @@ def _trajectory(values: Mapping[str, np.ndarray], truncates: bool) -> Trajectory
     terminated, truncated = flag("terminated"), flag("truncated")
     if truncates:
         terminated, truncated = np.zeros(num, bool), terminated | truncated
+    if num and not (terminated | truncated).any():
+        truncated[-1] = True  # it ends here, and the file does not say why
     obs, after = named("obs/"), named("next_obs/")
     last = {k: after[k][-1:] if after else v[-1:] for k, v in obs.items()}
     rewards = values.get("rewards", np.zeros(num, np.float32))

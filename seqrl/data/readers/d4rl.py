@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,36 +119,27 @@ def _trajectories(columns: dict[str, Any], ends: np.ndarray, path: Path, *, are_
     begin = 0
     for number, stop in enumerate(np.flatnonzero(ends) + 1):
         with naming(path, "D4RL file", where=f"episode {number}, rows {begin} to {int(stop) - 1}"):
-            trajectory = _trajectory(columns, begin, int(stop))
-            if trajectory is not None and are_limits:
-                ended = trajectory.terminated | trajectory.truncated
-                trajectory = replace(trajectory, terminated=np.zeros_like(ended), truncated=ended)
+            trajectory = _trajectory(columns, begin, int(stop), are_limits=are_limits)
             trajectory = None if trajectory is None else trajectory.check()
         begin = int(stop)
         if trajectory is not None:
             yield f"episode_{number}", trajectory
 
 
-def _trajectory(columns: dict[str, Any], begin: int, stop: int) -> Trajectory | None:
-    terminated = np.zeros(stop - begin, bool)
-    terminated[-1] = bool(np.ravel(columns["terminals"][stop - 1])[0])
-    truncated = np.zeros(stop - begin, bool)
-    if "timeouts" in columns and not terminated[-1]:
-        truncated[-1] = bool(np.ravel(columns["timeouts"][stop - 1])[0])
+def _trajectory(columns: dict[str, Any], begin: int, stop: int, *, are_limits: bool) -> Trajectory | None:
+    is_terminal = bool(np.ravel(columns["terminals"][stop - 1])[0]) and not are_limits
     obs = columns["observations"][begin:stop]
     if "next_observations" in columns:
         obs = np.concatenate([obs, columns["next_observations"][stop - 1 : stop]])
-    elif terminated[-1]:
+    elif is_terminal:
         obs = np.concatenate([obs, obs[-1:]])  # nothing is made of what follows a terminal step
-    else:
-        stop -= 1
-        terminated, truncated = terminated[:-1], np.zeros(stop - begin, bool)
-        if stop == begin:
-            return None
+    elif (stop := stop - 1) == begin:
+        return None
+    is_last = np.arange(begin, stop) == stop - 1
     return Trajectory(
         obs={OBS_KEY: obs},
         actions=columns["actions"][begin:stop],
         rewards=np.asarray(columns["rewards"][begin:stop], np.float32).reshape(-1),
-        terminated=terminated,
-        truncated=truncated,
+        terminated=is_last & is_terminal,
+        truncated=is_last & (not is_terminal),
     )

@@ -120,6 +120,7 @@ def is_one_per_process(env_id: str) -> bool:
 
 def _owner(env_id: str) -> tuple[str, Suite] | None:
     owners = {name: prefix for name in SUITES.names() if (prefix := _prefix(SUITES.get(name), env_id))}
+    owners = {name: prefix for name, prefix in owners.items() if not _is_of_another(env_id, name, prefix)}
     if not owners:
         return None
     longest = max(map(len, owners.values()))
@@ -127,6 +128,16 @@ def _owner(env_id: str) -> tuple[str, Suite] | None:
     if others:
         raise EnvError(f"environment {env_id!r} belongs to the suite {name}, and to {', '.join(others)} as well")
     return name, SUITES.get(name)
+
+
+def _is_of_another(env_id: str, name: str, prefix: str) -> bool:
+    """Tell whether an id that only begins like those of a package is registered by somebody else."""
+    spec = gym.registry.get(env_id)
+    if spec is None or spec.entry_point is None or "/" in prefix or name not in _BUILT_IN:
+        return False
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return module.partition(".")[0] != name
 
 
 def _prefix(suite: Suite, env_id: str) -> str:

@@ -93,7 +93,7 @@ def test_next_observations_and_time_limits(tmp_path):
         assert np.array_equal(trajectory.obs["state"][-1], episodes(arrays, "next_states")[k][-1])
         assert trajectory.actions.dtype == np.float32
         assert not trajectory.terminated.any()
-        assert trajectory.truncated[-1] == (k != 1)
+        assert trajectory.truncated[-1]  # the second ends without a flag, and so for a reason that is not told
 
 
 def save_each(folder, *, last):

@@ -126,6 +126,22 @@ def test_the_return_of_a_piece_is_not_known(tmp_path, rng, broken, message):
     assert dataset.batch(2, seed=0, path=("train", 0)).extras["next_action"].shape == (2, WINDOW + 1, 3)
 
 
+def test_collected_episodes_that_a_failure_cut_short_have_no_returns_and_are_left_out(tmp_path, rng):
+    """A run bears failures of its environments (``env.max_restarts``); data from elsewhere is refused."""
+    no = np.zeros(6, bool)
+    store = store_of(tmp_path / "store", [trajectory(rng, 5), trajectory(rng, 6, terminated=no, truncated=no)])
+    drawn = {}
+    for name, indices in (("collected", None), ("given", np.arange(2))):
+        dataset = SequenceDataset([Source(store, indices)], 6, sample_by="transition")
+        dataset.provide(["mc_bound"])
+        dataset.refresh(1)
+        drawn[name] = dataset
+    lengths = {int(n) for k in range(10) for n in drawn["collected"].batch(4, seed=0, path=("train", k)).mask.sum(1)}
+    assert lengths == {5}
+    with pytest.raises(DataError, match="was cut off before its episode ended"):
+        drawn["given"].batch(20, seed=0, path=("train", 0))
+
+
 def test_returns_of_relabelled_windows_are_refused(tmp_path, rng):
     store = store_of(tmp_path / "store", [trajectory(rng, 5)])
     dataset = SequenceDataset([Source(store, relabeler=ScaleRewards(scale=2.0))], WINDOW)

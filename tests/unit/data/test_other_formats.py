@@ -116,8 +116,7 @@ def test_d4rl_with_next_observations(tmp_path):
     np.testing.assert_array_equal(two.rewards, data["rewards"][10:20])
     assert (one.terminated[-1], one.truncated[-1]) == (True, False)
     assert (two.terminated[-1], two.truncated[-1]) == (False, True)
-    assert not three.terminated.any()
-    assert not three.truncated.any()  # the file ends within it
+    assert (three.terminated[-1], three.truncated[-1]) == (False, True)  # the file ends within it
 
 
 def test_d4rl_becomes_a_robomimic_file(tmp_path):
@@ -137,7 +136,7 @@ def test_d4rl_without_next_observations_invents_none(tmp_path):
     assert (len(one), len(two), len(three)) == (10, 9, 9)
     np.testing.assert_array_equal(two.obs["obs"], data["observations"][10:20])
     np.testing.assert_array_equal(two.actions, data["actions"][10:19])
-    assert not two.truncated.any()  # its last step is not there
+    assert two.truncated[-1]  # its last step is not there, so it is cut short before
     assert one.terminated[-1]
 
 
@@ -148,7 +147,7 @@ def test_d4rl_without_timeouts_is_cut_where_observations_do_not_go_on(tmp_path):
     del data["timeouts"]
     found = list(open_store(written(tmp_path / "d.hdf5", data | {"next_observations": after})).trajectories())
     assert [len(each) for each in found] == [10, 10, 10]
-    assert not found[1].truncated.any()
+    assert found[1].truncated[-1]
 
 
 def test_d4rl_is_not_cut_by_rounding_and_not_read_shuffled(tmp_path):
@@ -173,7 +172,8 @@ def test_d4rl_that_cannot_tell_where_time_ran_out_is_refused(tmp_path):
 def test_terminals_of_d4rl_may_be_time_limits(tmp_path):
     given = written(tmp_path / "d.hdf5", steps())
     one, two, _ = open_store(given, {"dones_mean": "truncated"}).trajectories()
-    assert (one.terminated.any(), one.truncated[-1], two.truncated.any()) == (False, True, False)
+    assert (len(one), one.terminated.any(), one.truncated[-1], two.truncated[-1]) == (9, False, True, True)
+    np.testing.assert_array_equal(one.obs["obs"], steps()["observations"][:10])  # what follows a limit is not known
     with pytest.raises(DataError, match="minari knows its time limits"):
         open_store(str(WRITTEN / "cart-v0"), {"dones_mean": "truncated"})
 

@@ -1,9 +1,11 @@
 """Who reads a file or a folder, what the cache knows it by, and what is said when nobody can."""
 
 import hashlib
+import importlib.util
 import json
 import logging
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -174,6 +176,34 @@ def test_actions_of_a_stated_space_or_of_named_columns_are_not_scaled_to_the_env
         for name, space in attributes.items():
             file["data"].attrs[name] = json.dumps(space_to_json(space))
     assert open_store(str(path), options).info.actions_are_scaled == is_scaled
+
+
+def test_a_reader_whose_code_has_changed_reads_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "a.txt").write_text("3")
+    code = """
+from contextlib import contextmanager
+from seqrl.data.readers import Reader
+from tests.unit.data.test_readers import INFO, trajectory
+
+class Lines(Reader):
+    def can_read(self, path):
+        return path.suffix == ".txt"
+
+    @contextmanager
+    def open(self, path, options):
+        yield INFO, iter([("", trajectory(int(path.read_text()) * {factor}))])
+"""
+    found = []
+    for factor in (1, 2, 2):
+        (tmp_path / "lines_reader.py").write_text(code.format(factor=factor))
+        spec = importlib.util.spec_from_file_location("lines_reader", tmp_path / "lines_reader.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "lines_reader", module)
+        spec.loader.exec_module(module)
+        READERS._entries["lines"] = module.Lines
+        found.append(lengths(tmp_path / "a.txt"))
+    assert found == [[3], [6], [6]]
 
 
 def test_the_same_file_in_two_formats_is_two_stores(tmp_path):

@@ -160,7 +160,7 @@ def trajectory(actions, mask):
     ("actions", "mask", "message"),
     [
         ([0, 1], [[1, 0], [1, 0], [1, 1]], "action at step 1 is forbidden by its action_mask"),
-        ([0, 1], [[1, 1], [1, 1], [0, 0]], "allows no action at input 2, not terminal"),
+        ([0, 1], [[1, 1], [0, 0], [1, 1]], "allows no action at input 1, not terminal"),
         ([0, 1], [[1, 1, 1]] * 3, "needs 2 flags"),
     ],
 )
@@ -168,3 +168,12 @@ def test_the_store_refuses_what_contradicts_its_mask(actions, mask, message, tmp
     info = StoreInfo(spaces.Dict({"action_mask": spaces.MultiBinary(2)}), spaces.Discrete(2))
     with StoreWriter(tmp_path / "s", info) as writer, pytest.raises(DataError, match=message):
         writer.append(trajectory(actions, mask), "demo_3")
+
+
+def test_a_time_limit_may_come_where_no_action_is_left(tmp_path):
+    """Nobody acts there, but values are looked at: all actions count as legal."""
+    info = StoreInfo(spaces.Dict({"action_mask": spaces.MultiBinary(2)}), spaces.Discrete(2))
+    with StoreWriter(tmp_path / "s", info) as writer:
+        writer.append(trajectory([0, 1], [[1, 1], [0, 1], [0, 0]]))
+    (stored,) = Store(tmp_path / "s").trajectories()
+    assert stored.action_mask.tolist() == [[True, True], [False, True], [True, True]]

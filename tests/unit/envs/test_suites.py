@@ -250,3 +250,13 @@ def test_small_memory_rooms_need_no_memory(size, num_in_view):
 def test_beginnings_that_would_take_the_ids_of_others_are_refused(prefixes):
     with pytest.raises(EnvError, match=r"must be a tuple of strings, such as \('rooms-',\), got"):
         Suite(prefixes, "module:make")
+
+
+@pytest.mark.parametrize("env_id", ["FetchCoffee-v0", "CrafterLite-v0", "mo-gridworld-v0"])
+def test_an_environment_of_ones_own_may_begin_like_those_of_a_package(env_id):
+    """Its id is registered, by somebody else."""
+    gym.register(env_id, entry_point="seqrl.envs.builtin.bandit:Bandit")
+    try:
+        assert type(make_env(env_id).unwrapped).__name__ == "Bandit"
+    finally:
+        gym.registry.pop(env_id)
