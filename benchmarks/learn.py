@@ -438,8 +438,7 @@ def rows_of_table() -> list[dict[str, str]]:
 def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[str, str]]:
     """Return the table of the one setting: a line for each of these rows that has results.
 
-    Rows of an earlier setting are marked: their last weights were evaluated, as it was before they were averaged, and
-    the previous action and reward were hidden in a quarter of the windows.
+    Rows whose last weights were evaluated, as it was before they were averaged, are marked; training is the same.
     """
     lines = []
     for name in names:

@@ -24,7 +24,7 @@ class Trunk(nn.Module):
     Args:
         timestep_encoder: Encodes each input alone.
         sequence_encoder: Remembers.
-        prev_dropout: Mean share of a window's steps at which the previous action and reward are 0, in training.
+        prev_dropout: Share of windows in which the previous action and reward are 0 throughout, in training.
         memory_dropout: Share of the memory's outputs that are 0, in training.
     """
 
@@ -52,9 +52,9 @@ class Trunk(nn.Module):
             state: What is remembered; None is nothing.
             before: Inputs before these, which a recurrent memory reads first, where their steps lead up to these.
         """
-        share = self._hidden_share(inputs)
-        seen = self.timestep_encoder(_with_prev_hidden(inputs, share))
-        start = state if before is None else self._burned_in(_with_prev_hidden(before, share), inputs.step[:, 0])
+        hidden = self._hidden_windows(inputs)
+        seen = self.timestep_encoder(_with_prev_hidden(inputs, hidden))
+        start = state if before is None else self._burned_in(_with_prev_hidden(before, hidden), inputs.step[:, 0])
         encoded, after = self.sequence_encoder(seen, inputs.step, start)
         return dropout(encoded, self.memory_dropout, self.training), None if state is None else after
 
@@ -77,11 +77,11 @@ class Trunk(nn.Module):
                 _, state = encoder(seen, before.step, encoder.with_empty_rows(left, begin == 0))
         return encoder.with_empty_rows(state, begin + before.step.shape[1] != first)
 
-    def _hidden_share(self, inputs: SeqInputs) -> Float[Tensor, "B 1"] | None:
-        """Return the share of each window's steps at which the previous action and reward are hidden, drawn anew."""
+    def _hidden_windows(self, inputs: SeqInputs) -> Bool[Tensor, "B 1"] | None:
+        """Return in which windows the previous action and reward are hidden."""
         if not (self.training and self.prev_dropout):
             return None
-        return torch.rand(len(inputs.step), 1, device=inputs.step.device) ** (1.0 / self.prev_dropout - 1.0)
+        return torch.rand(len(inputs.step), 1, device=inputs.step.device) < self.prev_dropout
 
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for :meth:`update`."""
@@ -105,10 +105,9 @@ class Trunk(nn.Module):
             ) from error
 
 
-def _with_prev_hidden(inputs: SeqInputs, share: Float[Tensor, "B 1"] | None) -> SeqInputs:
-    if share is None:
+def _with_prev_hidden(inputs: SeqInputs, hidden: Bool[Tensor, "B 1"] | None) -> SeqInputs:
+    if hidden is None:
         return inputs
-    hidden = torch.rand(inputs.step.shape, device=share.device) < share
     return replace(
         inputs,
         prev_action=inputs.prev_action.masked_fill(hidden.unsqueeze(-1), 0.0),

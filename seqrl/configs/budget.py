@@ -39,8 +39,6 @@ WINDOWED = ("transformer", "hybrid", "feedforward", "identity")
 """Built-in memories that see no more than a window; what came before is of no use to them."""
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
 """Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
-PREV_DROPOUT = 0.5
-"""Online; a memory learns noisy rewards of few episodes by heart where fewer are hidden."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -442,7 +440,7 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
     by_heart = "so that the memory does not overfit a few episodes"
-    out = [Derived("observation.prev_dropout", PREV_DROPOUT, by_heart)]
+    out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
         steps = _window(values, budget) // 4

@@ -63,8 +63,7 @@ def test_results_are_of_the_present_run_files(file):
                 pytest.importorskip(package)
     want = learn.settings_of(resolved(result["row"], result["variant"], result["seed"]).to_json())
     if result["row"] in learn.DEFAULT_ROWS and not learn.is_averaged(result):
-        want["algo"]["average_decay"] = None  # an earlier setting; the table marks such a row
-        want["observation"]["prev_dropout"] = 0.25  # in whole windows
+        want["algo"]["average_decay"] = None  # training is the same; the table marks such a row
     assert learn.settings_of(result["config"]) == want, f"run benchmarks/learn.py --rows {result['row']}"
     assert result["env_steps"] <= result["budget"] == learn.row_of(result["row"]).budget
     assert result.get("cpu_s", result["wall_s"]) <= learn.row_of(result["row"]).limit_s

@@ -420,11 +420,7 @@ class ObservationSection(Section):
     use_prev_action: bool = Field(True, description="Feed the previous action; false hides it from every encoder.")
     use_prev_reward: bool = Field(True, description="Feed the previous reward; false hides it from every encoder.")
     prev_dropout: float = Field(
-        0.0,
-        ge=0.0,
-        lt=1.0,
-        description="Mean share of a training window's steps at which the previous action and reward are hidden; each "
-        "window draws its own.",
+        0.0, ge=0.0, lt=1.0, description="Share of training windows in which the previous action and reward are hidden."
     )
     timestep_encoder: Annotated[Section, Component(TIMESTEP_ENCODERS)] = Field(
         AutoTimestepEncoderSection(), description="What turns the observation of one step into a vector."

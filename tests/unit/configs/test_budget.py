@@ -134,7 +134,7 @@ def test_calibration_gets_whole_episodes_and_one_discount():
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
-    assert config.observation.prev_dropout == 0.5
+    assert config.observation.prev_dropout == 0.25
 
 
 @pytest.mark.parametrize(
