@@ -17,6 +17,7 @@ from seqrl.core.errors import DataError
 from seqrl.core.seeding import generator
 from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
+from seqrl.data.agreement import disagreement
 from seqrl.data.dataset import TrainingDataset
 from seqrl.data.extras import EXTRAS, RETURNS, check_whole, ended_ones, window_returns
 from seqrl.data.items import as_item, locate
@@ -82,6 +83,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             )
         self._codec = action_codec(self.info.action_space)
         self._action_space: spaces.Space[Any] | None = None
+        self._problem: DataError | None = None
         self._checked: list[Source] = []
         self._extras: frozenset[str] = frozenset()
         self._discount = 1.0
@@ -121,17 +123,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
             names = [f"{s.name} ({s.store.info.source or s.store.path})" for s in (source, self._checked[0])]
             if source.store.schema != first.schema:
                 raise DataError(f"{names[0]} differs from {names[1]}: {difference(first.schema, source.store.schema)}")
-            acting = self._action_space
-            is_encoded_alike = acting is not None and codec_for(info, acting).space == self._codec.space
-            if info.action_space != first.info.action_space and not is_encoded_alike:
-                hint = (
-                    "; one that is not said is guessed from the actions (attribute 'action_space' of the group 'data')"
-                )
-                are_known = info.spaces_are_known and first.info.spaces_are_known
-                raise DataError(
-                    f"{names[0]} and {names[1]} have different action spaces: {info.action_space} and "
-                    f"{first.info.action_space}{'' if are_known else hint}"
-                )
+            if (problem := disagreement(source, self._checked[0], self._action_space)) is not None:
+                if self._action_space is not None or (info.spaces_are_known and first.info.spaces_are_known):
+                    raise problem
+                self._problem = problem  # unless the policy's space tells what they are
         else:
             entries = obs_names(source.store)
             for key, asked in (("keys", self._keys or ()), ("goal_keys", self._goal_keys)):
@@ -146,6 +141,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
     def use_categories(self, action_space: spaces.Space[Any]) -> None:
         """Encode actions by what the policy's space says beyond the data's: more categories, bounds and rotations."""
         self._action_space, self._codec = action_space, codec_for(self.info, action_space)
+        self._problem = None
+        for source in self._checked[1:]:
+            if (problem := disagreement(source, self._checked[0], action_space)) is not None:
+                raise problem
 
     def provide(self, needs: Collection[str], discount: float = 1.0) -> None:
         """Fill :attr:`SeqBatch.extras` with what an algorithm needs; returns count relabelled rewards."""
@@ -456,6 +455,8 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         return {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in found.items()}
 
     def _collate(self, columns: dict[str, np.ndarray]) -> SeqBatch:
+        if self._problem is not None:
+            raise self._problem
         raw_action, begins = columns["prev_action"], columns["step"] == 0
         raw_action[begins] = np.broadcast_to(raw_action[:, -1:], raw_action.shape)[begins]  # zeros need not be legal
         prev_action = self._codec.encode(raw_action)
