@@ -349,14 +349,13 @@ def _env_meta(t: Translation, value: Any) -> None:
     value = dict(value or {})
     if kwargs := value.pop("env_kwargs", None):
         t.put("env.kwargs", kwargs)
-    if name := value.pop("env_name", None):
+    if (name := value.pop("env_name", None)) and not t.get("experiment.env"):
         t.put("env.id", name)
     if value:
         t.partly["experiment.env_meta_update_dict"] = f"not carried over: {', '.join(map(str, value))}"
 
 
-OPTIMIZER, STEPS_PER_EPOCH = "algo.optim_params.policy", 500
-"""Where the optimiser is there; gradient steps of an epoch here, where theirs is a pass over the data."""
+OPTIMIZER, STEPS_PER_EPOCH = "algo.optim_params.policy", 500  # the latter where theirs is a pass over the data
 RULES: dict[str, Rule] = {
     "experiment.name": _to("experiment.name"),
     "experiment.validate": _validate,
@@ -370,7 +369,9 @@ RULES: dict[str, Rule] = {
     "experiment.save.on_best_rollout_return": _best("return"),
     "experiment.save.on_best_rollout_success_rate": _best("success"),
     "experiment.epoch_every_n_steps": _steps("epoch_every_n_steps", "train.steps_per_epoch"),
-    "experiment.validation_epoch_every_n_steps": _steps("validation_epoch_every_n_steps", "train.valid_batches"),
+    "experiment.validation_epoch_every_n_steps": _if(
+        lambda t: bool(t.get("experiment.validate")), _steps("validation_epoch_every_n_steps", "train.valid_batches")
+    ),
     "experiment.env": _unless_none("env.id"),
     "experiment.additional_envs": _tasks,
     "experiment.env_meta_update_dict": _env_meta,

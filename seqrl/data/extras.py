@@ -7,7 +7,8 @@ from collections.abc import Collection
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.data.store import Store
+from seqrl.data.mixture import Source
+from seqrl.data.shard import ShardGoneError
 
 RETURNS = frozenset({"return_to_go", "mc_return", "mc_bound"})
 EXTRAS = RETURNS | {"next_action"}
@@ -117,11 +118,19 @@ def check_whole(start_step: np.ndarray, has_ended: np.ndarray, source: str) -> N
         )
 
 
-def ended_ones(store: Store, numbers: np.ndarray) -> np.ndarray:
-    """Return those trajectories that are not cut short at their end, as by an environment that failed."""
-    if not len(numbers):
-        return numbers
-    last = store.gather(numbers, store.length[numbers][:, None], ["terminated", "truncated"])
-    ended = (last["terminated"] | last["truncated"])[:, 0]
-    kept: np.ndarray = numbers[ended | (store.start_step[numbers] > 0)]  # pieces are refused
-    return kept
+def usable(source: Source, extras: Collection[str]) -> np.ndarray:
+    """Return the trajectories of a source that may be drawn.
+
+    Where returns are asked for, those that were collected and are cut short at their end, as by an environment that
+    failed, are left out; pieces of episodes are not, as :func:`check_whole` refuses them.
+    """
+    while source.is_live and RETURNS & set(extras) and len(numbers := source.numbers):
+        try:
+            last = source.store.gather(numbers, source.store.length[numbers][:, None], ["terminated", "truncated"])
+        except ShardGoneError:  # another process made room
+            source.store.refresh()
+            continue
+        ended = (last["terminated"] | last["truncated"])[:, 0]
+        kept: np.ndarray = numbers[ended | (source.store.start_step[numbers] > 0)]
+        return kept
+    return source.numbers

@@ -83,11 +83,12 @@ def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str
     """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
 
     Stores that were made before their actions had units are not taken (of robomimic files: those with
-    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared, nor those of a plug-in's reader whose
-    code has changed.
+    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared, nor those of arrays and D4RL files
+    that left ends without a flag, nor those of a plug-in's reader whose code has changed.
     """
     key = {"path": str(path.resolve()), "options": dict(options), **content}
     compared = {"is_compared": True} if name == "arrays" else {}
+    compared |= {"ends_are_told": True} if name in ("arrays", "d4rl") else {}
     if name == "robomimic":
         return {**key, "has_units": True} if options.get("action_keys") else key
     own = {} if name in BUILTIN else {"code": code_crc(READERS.get(name))}

@@ -19,7 +19,7 @@ from seqrl.core.tensors import SeqBatch, SeqInputs, legal_where_unused
 from seqrl.core.types import Trajectory
 from seqrl.data.agreement import disagreement
 from seqrl.data.dataset import TrainingDataset
-from seqrl.data.extras import EXTRAS, RETURNS, check_whole, ended_ones, window_returns
+from seqrl.data.extras import EXTRAS, RETURNS, check_whole, usable, window_returns
 from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
 from seqrl.data.relabel import Relabeler, checked_window
@@ -97,11 +97,10 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         for source in self.sources:
             if source.num_trajectories and source not in self._checked:
                 self._check(source)
-        drops = bool(self._extras & RETURNS)  # of what is collected; data is refused
-        self._numbers = [ended_ones(s.store, s.numbers) if drops and s.is_live else s.numbers for s in self.sources]
+        self._numbers = [usable(s, self._extras) for s in self.sources]
         self._lengths = [s.store.length[n] for s, n in zip(self.sources, self._numbers, strict=True)]
         self._votes = [self._count_votes(s, n) for s, n in zip(self.sources, self._numbers, strict=True)]
-        weights = [s.weight_at(epoch) for s in self.sources]
+        weights = [s.weight_at(epoch) if len(n) else 0.0 for s, n in zip(self.sources, self._numbers, strict=True)]
         self.weight, self._weights = sum(weights), self._shares(weights)
 
     def _count_votes(self, source: Source, numbers: np.ndarray) -> np.ndarray:
@@ -266,7 +265,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
                 left = without_shard(self.sources[source], self._numbers[source], error)
                 if not len(left) and self.sources[source].is_live:
                     self.sources[source].store.refresh()  # others collect faster than this process learns
-                    left = self.sources[source].numbers
+                    left = usable(self.sources[source], self._extras)
                 if not len(left):
                     raise DataError(f"every trajectory of {self.sources[source].name} was evicted meanwhile") from error
                 self._numbers[source] = left

@@ -27,6 +27,7 @@ _WATCH_S = 1.0
 _SETTING = "setting"
 _METRIC = "metric"
 _MORE_SEEDS = "more seeds"
+_DUPLICATE = "duplicate"
 _STARTUP_TRIALS = 5
 
 
@@ -103,19 +104,26 @@ class Search:
             for setting in self._plan.settings:
                 study.enqueue_trial(self._params(setting))
         for old in trials:
-            if old.state is optuna.trial.TrialState.RUNNING:
-                study.tell(old.number, state=optuna.trial.TrialState.FAIL)
-            elif self._is_done(old):
-                self._remember(old)
-                self.num_done += _MORE_SEEDS not in old.user_attrs
-            elif _SETTING in old.user_attrs and not self._is_legal(setting := self._setting(old)):
-                self.settings[setting.name], self.notes[setting.name] = setting, NOT_LEGAL
-                self.num_done += 1
+            self._take_over(old, study)
         left = [old for old in trials if _SETTING in old.user_attrs and self._setting(old).name not in self.settings]
         for name, old in {self._setting(old).name: old for old in left}.items():
             was_complete = any(self._setting(o).name == name and o.value is not None for o in left)
             study.enqueue_trial(old.params, user_attrs={_MORE_SEEDS: True} if was_complete else None)
         return study
+
+    def _take_over(self, old: Any, study: Any) -> None:
+        """Take note of a trial of an earlier part of the sweep, whatever became of it."""
+        states = self._optuna.trial.TrialState
+        if old.state is states.RUNNING:
+            study.tell(old.number, state=states.FAIL)
+        elif self._is_done(old):
+            self._remember(old)
+            self.num_done += _MORE_SEEDS not in old.user_attrs
+        elif _DUPLICATE in old.user_attrs:
+            self.num_done += 1
+        elif _SETTING in old.user_attrs and not self._is_legal(setting := self._setting(old)):
+            self.settings[setting.name], self.notes[setting.name] = setting, NOT_LEGAL
+            self.num_done += 1
 
     def _setting(self, old: Any) -> Setting:
         return self._plan.setting(json.loads(old.user_attrs[_SETTING]))
@@ -134,7 +142,7 @@ class Search:
         return old.state is states.PRUNED or (bool(runs) and all(map(self._folder.is_finished, runs)))
 
     def _remember(self, old: Any) -> None:
-        """Take note of a trial of an earlier part of the sweep.
+        """Take note of a trial that is done.
 
         Raises:
             ConfigError: If its runs had other settings than the sweep gives them now.
@@ -166,6 +174,7 @@ class Search:
                 f"{self._folder.path} was begun with another 'draw' ({error}); give the sweep another 'name'"
             ) from error
         if any(each.setting.name == setting.name for each in self.active):  # its runs are under way
+            trial.set_user_attr(_DUPLICATE, True)
             self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
             self.num_done += 1
             return

@@ -42,7 +42,7 @@ class Hooks:
         interact: Collects one epoch, by its number, in this process.
         evaluate: Returns metrics of the current policy; none where nothing is evaluated.
         log: Takes numbers and the gradient step.
-        open_loggers: Opens what ``log`` gives them to; the main process calls it before anything else.
+        open_loggers: Opens what ``log`` gives them to; the main process calls it before ``on_start``.
         log_video: Gives loggers a file.
     """
 
@@ -89,9 +89,9 @@ class Epochs:
         Raises:
             RunInterrupted: After a signal.
         """
+        if self._parts.processes.is_main and self._parts.role != "collect":
+            self._hooks.open_loggers()  # on_start may log
         try:
-            if self._parts.processes.is_main and self._parts.role != "collect":
-                self._hooks.open_loggers()  # on_start may log
             self._callbacks.on_start()
             self._run_saved()
             if self._parts.processes.is_main:

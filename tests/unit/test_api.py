@@ -147,8 +147,10 @@ def test_a_seed_one_callback_and_an_entry_of_data_are_arguments():
 
     callback = Starts()
     data = {"scripted": "seqrl/TMazePassive-v0", "episodes": 6, "env_kwargs": {"corridor_length": 3}}
-    run = seqrl.train("bc.json", dataset=data, seed=7, callbacks=callback, verbose=False, **TINY)
+    env = {"eval_kwargs": {"corridor_length": 4}}  # in place of those of the template
+    run = seqrl.train("bc.json", env=env, dataset=data, seed=7, callbacks=callback, verbose=False, **TINY)
     assert (run.config["train"]["seed"], callback.number) == (7, 1)
+    assert run.config["env"]["eval_kwargs"] == {"corridor_length": 4}
     assert run.config["train"]["data"][0]["episodes"] == 6
     assert run.config["train"]["batch_size"] == TINY["train"]["batch_size"]
 

@@ -6,11 +6,13 @@ A plug-in files a :class:`Suite` under a name; its package is imported when one 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
 from seqrl.core.errors import EnvError
 from seqrl.core.extras import install_command
@@ -131,13 +133,18 @@ def _owner(env_id: str) -> tuple[str, Suite] | None:
 
 
 def _is_of_another(env_id: str, name: str, prefix: str) -> bool:
-    """Tell whether an id that only begins like those of a package is registered by somebody else."""
+    """Tell whether an id that only begins like those of a package is registered by somebody else, for another class."""
     spec = gym.registry.get(env_id)
     if spec is None or spec.entry_point is None or "/" in prefix or name not in _BUILT_IN:
         return False
-    entry = spec.entry_point
-    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return module.partition(".")[0] != name
+    entry: Any = spec.entry_point
+    if isinstance(entry, str):
+        if entry.partition(":")[0].partition(".")[0] == name:
+            return False
+        with suppress(ImportError, AttributeError):
+            entry = load_env_creator(entry)
+    kinds = entry.__mro__ if isinstance(entry, type) else (entry,)
+    return all(getattr(kind, "__module__", "").partition(".")[0] != name for kind in kinds)
 
 
 def _prefix(suite: Suite, env_id: str) -> str:

@@ -142,6 +142,14 @@ def test_collected_episodes_that_a_failure_cut_short_have_no_returns_and_are_lef
         drawn["given"].batch(20, seed=0, path=("train", 0))
 
 
+def test_data_that_is_all_cut_short_is_waited_for(tmp_path, rng):
+    no = np.zeros(6, bool)
+    dataset = SequenceDataset([Source(store_of(tmp_path / "s", [trajectory(rng, 6, terminated=no, truncated=no)]))], 6)
+    dataset.provide(["mc_bound"])
+    dataset.refresh(1)
+    assert dataset.weight == 0.0
+
+
 def test_returns_of_relabelled_windows_are_refused(tmp_path, rng):
     store = store_of(tmp_path / "store", [trajectory(rng, 5)])
     dataset = SequenceDataset([Source(store, relabeler=ScaleRewards(scale=2.0))], WINDOW)

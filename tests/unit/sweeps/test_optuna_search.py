@@ -180,3 +180,6 @@ def test_no_two_trials_run_the_same_runs_at_once(stand_in, optuna, capsys):
     assert sweep.main(["mine.json", "--jobs", "4"]) == 0
     assert [len(processes) for processes in mine.starts.values()] == [1] * len(mine.starts)
     assert len(mine.starts) <= 3
+    tried = len(study_of(optuna, mine).trials)
+    assert sweep.main(["mine.json", "--jobs", "4"]) == 0
+    assert len(study_of(optuna, mine).trials) == tried  # the search is at its end

@@ -60,6 +60,16 @@ def test_the_order_of_the_calls(tmp_path):
     assert recorder.calls == [("start",), ("evaluation", 0), *epochs[0], *epochs[1], ("end",)]
 
 
+def test_what_is_logged_at_the_start_is_kept(tmp_path):
+    class Says(seqrl.Callback):
+        def on_start(self, experiment):
+            experiment.log({"mine/rooms": 3.0}, 0)
+
+    stats = run(short(tmp_path), callbacks=[Says()])
+    lines = [json.loads(line) for line in (stats.path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["mine/rooms"] for line in lines if "mine/rooms" in line] == [3.0]
+
+
 @pytest.mark.parametrize(
     ("moment", "epochs"),
     [

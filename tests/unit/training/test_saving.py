@@ -65,6 +65,20 @@ def test_some_seconds(experiment, monkeypatch):
     assert epochs_of(second) == [3, 5, 8, 9]
 
 
+def test_a_checkpoint_that_cannot_be_written_does_not_start_the_clock_anew(experiment, monkeypatch):
+    made = experiment(every_s=10.0)
+    pass_epochs(made, [4.0], monkeypatch)
+
+    def full(*args, **options):
+        raise CheckpointError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("seqrl.training.checkpoints.save_checkpoint", full)
+        pass_epochs(made, [12.0], patch)
+    pass_epochs(made, [13.0, 14.0], monkeypatch)
+    assert epochs_of(made) == [3, 4]
+
+
 def test_what_is_kept_is_saved_between_the_moves_of_last(experiment, monkeypatch):
     made = experiment(every_s=10.0, epochs=[2], every_n_epochs=7, last_every_n_epochs=6)
     pass_epochs(made, [1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0, 16.0], monkeypatch)
