@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
-WAIT = timedelta(hours=12)
-"""For the main process, which evaluates and reads data alone; PyTorch would end the others after 10 to 30 minutes."""
 _LOST = ("gloo/transport", "closed by peer", "reset by peer", "Broken pipe", "remote process exited", "was aborted")
 """In what PyTorch says where a peer is gone."""
 
@@ -20,7 +17,7 @@ with warnings.catch_warnings():  # its bars miss a package in notebooks, ours do
     warnings.filterwarnings("ignore", message="IProgress not found")
     from accelerate import Accelerator as Accelerator
     from accelerate.state import AcceleratorState, PartialState
-    from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object
+    from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 
 class Processes:
@@ -91,8 +88,5 @@ def make_accelerator(device: torch.device, *, precision: str = "no", some_rest: 
         cpu=device.type == "cpu",
         mixed_precision=precision,
         device_placement=not is_alone,  # alone, the networks lie on their device already, which may be any
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=some_rest),
-            InitProcessGroupKwargs(timeout=WAIT),
-        ],
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=some_rest)],
     )
