@@ -267,9 +267,16 @@ class BatchedEnv:
                 mask, begun = self._with_info_mask(mask, begin_info or info, ended)
                 known |= begun
             if (lost := ~(known | (ended & (self._mode is AutoresetMode.NEXT_STEP)))).any():
-                raise EnvError(f"{self.env!r}: info['{MASK_KEY}'] was there, but is missing in row {np.argmax(lost)}")
+                row = int(np.argmax(lost))
+                raise EnvError(
+                    f"{self.env!r}: info['{MASK_KEY}'] was there, but is missing in row {row} ({self._env_name[row]}); "
+                    "give it at every reset and step, in all tasks or in none"
+                )
         elif MASK_KEY in info:
-            raise EnvError(f"{self.env!r} gives info['{MASK_KEY}'] after a step but not after reset; give it in both")
+            raise EnvError(
+                f"{self.env!r} gives info['{MASK_KEY}'] after a step, but did not after the first reset; "
+                "give it at every reset and step, in all tasks or in none"
+            )
         else:
             return None, None
         if self._mode is AutoresetMode.NEXT_STEP:

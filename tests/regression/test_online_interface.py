@@ -235,6 +235,9 @@ def test_what_is_missing_is_said(tmp_path, capsys):
     never = 'collect.replay={"min_trajectories": 5, "max_trajectories": 4}'
     assert train.main(["--algo", "actor_critic", "--set", never]) == 2
     assert "min_trajectories 5 exceeds max_trajectories 4" in capsys.readouterr().err
+    close = 'collect.replay={"min_transitions": 990, "max_transitions": 1000}'
+    assert train.main(["--algo", "actor_critic", "--set", close]) == 2
+    assert "min_transitions 990 is more than half of max_transitions 1000" in capsys.readouterr().err
     assert train.main(["--algo", "actor_critic", "--role", "learn"]) == 2
     assert "role 'learn' needs a run that collects" in capsys.readouterr().err
 

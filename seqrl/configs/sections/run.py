@@ -263,6 +263,11 @@ class ReplaySection(SourceSection):
             least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if most is not None and least > most:
                 raise ValueError(f"min_{name} {least} exceeds max_{name} {most}, so learning would never begin")
+        if self.max_transitions is not None and self.min_transitions > self.max_transitions / 2:
+            raise ValueError(
+                f"min_transitions {self.min_transitions} is more than half of max_transitions {self.max_transitions}: "
+                "as whole files are deleted, learning might never begin"
+            )
         return self
 
 
