@@ -18,6 +18,9 @@ from seqrl.core.text import TEXT_BYTES, decode_text
 from seqrl.models.image_cores.local_weights import are_local_weights_skipped
 from seqrl.models.timestep_encoders.modalities import Modality
 
+MOST_KEPT = 10_000
+"""Vectors of a function that are kept; beyond, those that a batch does not need are forgotten."""
+
 TextFunction = Callable[[Sequence[str], int], np.ndarray]
 
 TEXT_FUNCTIONS: Registry[TextFunction] = Registry("text function")
@@ -80,16 +83,15 @@ class TextModality(Modality):
         if bool(texts) != (vectors is not None):
             raise self.problem("vectors", "needs both 'texts' and 'vectors' for a table, or neither for a function")
         self.d_output = d_output
+        self._d_vector = d_vector
         self._rows = {text: row for row, text in enumerate(texts)}
+        self._computed: dict[str, np.ndarray] = {}  # the function's vectors, no part of the weights
         self._function = None if texts else TEXT_FUNCTIONS.get(function)
         known = torch.zeros(len(texts), d_vector)
         if vectors is not None and not are_local_weights_skipped():
             known = self._read(Path(vectors), (len(texts), d_vector))
         if texts:
             self.register_buffer("vectors", known)
-        self._found = np.zeros(
-            (0, d_vector), np.float32
-        )  # by the function, of the texts in _rows; no part of the weights
         self.linear = nn.Linear(d_vector, d_output)
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
@@ -99,29 +101,32 @@ class TextModality(Modality):
             DataError: If a text is not in the table.
         """
         distinct, which = x.flatten(0, 1).unique(dim=0, return_inverse=True)
-        rows = self._rows_of([decode_text(row) for row in distinct.cpu().numpy()])
-        known = self.vectors if self._function is None else torch.from_numpy(self._found).to(x.device)
-        known = nn.functional.pad(known, (0, 0, 0, 1))  # row -1: of no text, as in padding
-        found = known[torch.tensor(rows, device=x.device)[which]]
-        y: Tensor = self.linear(found).unflatten(0, x.shape[:2])
+        texts = [decode_text(row) for row in distinct.cpu().numpy()]
+        vectors = self._of_table(texts) if self._function is None else self._of_function(texts).to(x.device)
+        y: Tensor = self.linear(vectors[which]).unflatten(0, x.shape[:2])
         return y
 
-    def _rows_of(self, texts: list[str]) -> list[int]:
-        """Return the rows of the vectors of texts; the function is asked for those that are new.
+    def _of_table(self, texts: list[str]) -> Tensor:
+        """Return the rows of texts; that of no text is 0, unless the table has one for it."""
+        for text in texts:
+            if text and text not in self._rows:
+                near = did_you_mean(text, self._rows)
+                raise DataError(f"{self.key}.texts: has no {text!r}{near}; it has {len(self._rows)} texts")
+        rows = torch.tensor([self._rows.get(text, -1) for text in texts], device=self.vectors.device)
+        return nn.functional.pad(self.vectors, (0, 0, 0, 1))[rows]
 
-        No text at all is row -1, unless the table has a row of its own for it.
-        """
-        new = [text for text in texts if text and text not in self._rows]
-        if new and self._function is None:
-            near = did_you_mean(new[0], self._rows)
-            raise DataError(f"{self.key}.texts: has no {new[0]!r}{near}; it has {len(self._rows)} texts")
-        if new and self._function is not None:
-            found = np.asarray(self._function(new, self._found.shape[1]), np.float32)
-            if found.shape != (expected := (len(new), self._found.shape[1])):
+    def _of_function(self, texts: list[str]) -> Tensor:
+        """Return what the function gives for texts, 0 for no text; it is asked for those that are not kept."""
+        assert self._function is not None
+        if new := [text for text in texts if text and text not in self._computed]:
+            found = np.asarray(self._function(new, self._d_vector), np.float32)
+            if found.shape != (expected := (len(new), self._d_vector)):
                 raise ConfigError(f"{self.key}.function: gave {found.shape}, expected {expected} (d_vector)")
-            self._rows |= {text: len(self._rows) + i for i, text in enumerate(new)}
-            self._found = np.concatenate([self._found, found])
-        return [self._rows.get(text, -1) for text in texts]
+            if len(self._computed) > MOST_KEPT:
+                self._computed = {text: self._computed[text] for text in texts if text in self._computed}
+            self._computed |= dict(zip(new, found, strict=True))
+        blank = np.zeros(self._d_vector, np.float32)
+        return torch.from_numpy(np.stack([self._computed.get(text, blank) for text in texts]))
 
     def _read(self, file: Path, shape: tuple[int, int]) -> Tensor:
         try:

@@ -13,7 +13,7 @@ from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.spaces import ObsSpec
 from seqrl.core.text import decode_text, encode_text, with_readable_text
 from seqrl.data.ingest import open_store
-from seqrl.models.timestep_encoders import TEXT_FUNCTIONS, TextModality
+from seqrl.models.timestep_encoders import TEXT_FUNCTIONS, TextModality, text
 
 SPEC = ObsSpec((256,), "uint8")
 TEXTS = ["open the drawer", "öffne die Schublade", ""]
@@ -88,6 +88,25 @@ def test_a_function_is_asked_for_each_sentence_once(monkeypatch):
     torch.testing.assert_close(modality(rows), y)
     assert sorted(asked) == ["ab", "abcd", "x"]
     assert set(modality.state_dict()) == {"linear.weight", "linear.bias"}
+
+
+def test_vectors_of_many_sentences_are_forgotten_and_computed_again(monkeypatch):
+    asked = []
+
+    def length(texts, width):
+        asked.extend(texts)
+        return np.array([[len(text)] * width for text in texts])
+
+    monkeypatch.setitem(TEXT_FUNCTIONS._entries, "length", length)
+    monkeypatch.setattr(text, "MOST_KEPT", 3)
+    modality = TextModality("say", SPEC, function="length", d_vector=2, d_output=3)
+    for number in range(20):
+        said = [["every time", "x" * (number + 1)]]
+        expected = modality.linear(torch.tensor([[[10.0] * 2, [number + 1.0] * 2]]))
+        torch.testing.assert_close(modality(torch.from_numpy(encode_text(said))), expected)
+    assert asked.count("every time") == 1
+    modality(torch.from_numpy(encode_text([["x"]])))
+    assert asked.count("x") == 2
 
 
 def test_what_a_function_gave_is_no_part_of_averaged_weights_nor_of_inference():
