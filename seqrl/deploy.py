@@ -20,6 +20,7 @@ from seqrl.core.obs_entry import (
     check_rewards,
     checked_rows,
     counted_rows,
+    mask_rows,
     num_rows_of,
 )
 
@@ -44,6 +45,7 @@ class OnnxPolicy:
         self._session = session
         self._inputs = {entry.name: entry.type for entry in session.get_inputs()}
         self._outputs = [entry.name for entry in session.get_outputs()]
+        self._leaves = _leaves(self.facts["observation_space"], "")
         self._entries = {name: _entry(name, own) for name, own in self.facts["observations"].items()}
         self._state: dict[str, np.ndarray] | None = None
         self._is_first = np.zeros(0, bool)
@@ -95,7 +97,8 @@ class OnnxPolicy:
         given |= {"reward": self._reward(reward, is_first), "reset": is_first, **state}
         check_mask_is_given(action_mask is not None, was_given=self._is_masked)
         if action_mask is not None:
-            given["action_mask"] = self._legal(action_mask if batched_ob else [action_mask], num_rows)
+            rows = mask_rows(action_mask, num_rows, self.facts["factors"]) if batched_ob else [action_mask]
+            given["action_mask"] = self._legal(rows, num_rows)
         elif self.facts["mask_entry"] is not None:
             given["action_mask"] = self._legal(obs.get(self.facts["mask_entry"]), num_rows)
         given |= self._noise(num_rows)
@@ -110,11 +113,15 @@ class OnnxPolicy:
 
     def _observed(self, ob: Any, batched_ob: bool) -> dict[str, np.ndarray]:
         """Return what the policy reads, and an action mask: name -> ``(rows, ...)``."""
-        flat = _flat(self.facts["observation_space"], ob, "")
-        if isinstance(ob, Mapping):
-            own = self.facts["observation_space"].get("spaces", ())
-            others: dict[str, tuple[Mapping[str, Any], Any]] = {k: ({}, v) for k, v in ob.items() if k not in own}
-            flat = others | flat
+        space = self.facts["observation_space"]
+        own = space["spaces"] if space["type"] == "Dict" else {}
+        if len(own) == 1 and not isinstance(ob, Mapping):
+            ob = dict.fromkeys(own, ob)
+        flat: dict[str, tuple[Mapping[str, Any], Any]] = {}
+        if isinstance(ob, Mapping):  # names that are flat already, beside the space's own
+            flat = {k: (self._leaves.get(k, {}), v) for k, v in ob.items() if k not in own}
+        if own or not isinstance(ob, Mapping):
+            flat |= _flat(space, ob, "")
         check_present(self._entries, flat)
         obs: dict[str, np.ndarray] = {}
         for name, entry in self._entries.items():
@@ -251,6 +258,15 @@ def _flat(space: Mapping[str, Any], ob: Any, prefix: str) -> dict[str, tuple[Map
         if key in keys
         for name, leaf in _flat(sub, ob[key], f"{prefix}/{key}" if prefix else str(key)).items()
     }
+
+
+def _leaves(space: Mapping[str, Any], prefix: str) -> dict[str, Mapping[str, Any]]:
+    """Return name -> space of each leaf, nested names joined by ``/``."""
+    if space["type"] not in ("Dict", "Tuple"):
+        return {prefix or "obs": space}
+    parts = space["spaces"].items() if space["type"] == "Dict" else enumerate(space["spaces"])
+    found = [_leaves(sub, f"{prefix}/{key}" if prefix else str(key)) for key, sub in parts]
+    return {name: leaf for part in found for name, leaf in part.items()}
 
 
 def _is_image_of_bytes(space: Mapping[str, Any], array: np.ndarray) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqrl.algo.inputs import Inputs, obs_entries, with_goals
 from seqrl.configs import BaseConfig
@@ -26,6 +27,7 @@ class ActingAlgo(Protocol):
     obs: dict[str, ObsSpec]
     codec: ActionCodec
     device: torch.device
+    nets: nn.ModuleDict
     inputs: Inputs
     goal_keys: tuple[str, ...]
     needs_reward: bool
@@ -33,6 +35,12 @@ class ActingAlgo(Protocol):
     @property
     def max_step(self) -> int | None:
         """Largest step index that the memory can take, or None."""
+
+    def set_train(self) -> None:
+        """Switch the networks to training."""
+
+    def set_eval(self) -> None:
+        """Switch the networks to evaluation."""
 
     def init_state(self, num_rows: int) -> dict[str, Any]:
         """Return the state of a policy that has seen nothing."""
@@ -57,6 +65,19 @@ class ActingAlgo(Protocol):
         """Return what to say of a step that the memory cannot take."""
 
 
+@contextlib.contextmanager
+def evaluating(algo: ActingAlgo) -> Iterator[None]:
+    """Have the networks in evaluation within the block: no dropout, no augmentation; then as they were."""
+    if not algo.nets.training:
+        yield
+        return
+    algo.set_eval()
+    try:
+        yield
+    finally:
+        algo.set_train()
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Another way to take an algorithm's steps, such as :class:`~seqrl.algo.engine.OnnxEngine`."""
@@ -70,6 +91,8 @@ class Engine(Protocol):
 
 class VectorPolicy:
     """Keeps memory, step, previous action and previous reward for ``num_rows`` environments.
+
+    It acts with the networks in evaluation, whichever mode they are in between.
 
     Args:
         algo: Gives the actions.
@@ -147,6 +170,8 @@ class VectorPolicy:
         """
         obs = with_goals(self.algo.goal_keys, obs, goal or {}, missing_goal)
         check_present(self.algo.obs, obs)
+        with np.errstate(over="ignore"):  # a double that is too large becomes infinite, which is refused
+            obs = {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in obs.items()}
         self._check(obs)
         if self.algo.max_step is not None and self._step.max() > self.algo.max_step:
             raise DataError(self.algo.step_problem(int(self._step.max())))
@@ -169,11 +194,12 @@ class VectorPolicy:
         """Return the actions as the environment's codec reads them, and the next state."""
         if self._engine is not None:
             return self._engine(inputs, self._state, self._luck)
-        scaled = self.algo.inputs.scaled(inputs)
-        if self._explores:
-            found = self.algo.explore(scaled, self._state, self._luck)
-        else:
-            found = self.algo.act(scaled, self._state, self.deterministic)
+        with evaluating(self.algo):
+            scaled = self.algo.inputs.scaled(inputs)
+            if self._explores:
+                found = self.algo.explore(scaled, self._state, self._luck)
+            else:
+                found = self.algo.act(scaled, self._state, self.deterministic)
         if problem := _step_problem(found, (self.num_rows, self.algo.codec.dim), self._state):
             method = "explore" if self._explores else "act"
             raise PluginError(f"{type(self.algo).__name__}.{method} has to return (actions, next state): {problem}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqrl.algo.acting import evaluating
 from seqrl.algo.algo import Algo
 from seqrl.algo.export import (
     ACTION,
@@ -25,7 +26,7 @@ from seqrl.algo.export import (
     reads_mask,
 )  # fmt: skip
 from seqrl.algo.export_noise import NORMAL, Draw, GivenNoise
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, SeqrlError
 from seqrl.core.tensors import SeqInputs, flushed_denormals
 from seqrl.models.sequence_encoders import State
 
@@ -128,14 +129,8 @@ class OnnxEngine:
     def __init__(self, algo: Algo, *, deterministic: bool, explores: bool = False) -> None:
         check_engine(algo)
         self.algo = algo
-        training = algo.nets.training
-        algo.set_eval()
-        try:
-            with torch.random.fork_rng([]):
-                self._export(_Step(algo, deterministic=deterministic, explores=explores and algo.explores).eval())
-        finally:
-            if training:
-                algo.set_train()
+        with evaluating(algo), torch.random.fork_rng([]):
+            self._export(_Step(algo, deterministic=deterministic, explores=explores and algo.explores).eval())
         self.refresh()
 
     def _export(self, step: _Step) -> None:
@@ -161,7 +156,8 @@ class OnnxEngine:
         """Take the weights that the algorithm has now."""
         import onnxruntime
 
-        weights = dict([*self._step.named_parameters(), *self._step.named_buffers()])
+        step = self._step  # a module may have two names, of which the graph has either
+        weights = dict(step.named_parameters(remove_duplicate=False)) | dict(step.named_buffers(remove_duplicate=False))
         for entry in self._proto.graph.initializer:
             if (weight := weights.get(entry.name)) is not None:
                 entry.raw_data = weight.detach().contiguous().numpy().tobytes()
@@ -247,7 +243,7 @@ def can_act(algo: Algo, *, deterministic: bool, explores: bool = False) -> bool:
     """Tell whether :class:`OnnxEngine` can take a policy's steps, by making one; the log says why it cannot."""
     try:
         OnnxEngine(algo, deterministic=deterministic, explores=explores)
-    except ConfigError as error:
+    except SeqrlError as error:
         logger.info("the engine 'auto' is 'eager': %s", error)
         return False
     return True

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from seqrl.algo.acting import evaluating
 from seqrl.algo.algo import Algo
 from seqrl.algo.export_noise import NORMAL, UNIFORM, Draw, GivenNoise, draws_of
 from seqrl.core.checkpoint_card import EXPORT_VERSION
@@ -43,7 +44,12 @@ _DTYPES = {"uint8": torch.uint8, "bool": torch.bool, "int64": torch.int64, "int3
 
 
 def check_exportable(algo: Algo) -> None:
-    """Raise a ConfigError if one step of this policy is no graph: it gives no actions, or reads goals or text."""
+    """Raise a ConfigError if one step of this policy is no graph: it gives no actions, or reads goals or text.
+
+    A policy on a GPU is refused, too.
+    """
+    if algo.device.type != "cpu":
+        raise ConfigError(f"a policy is exported on the CPU, and this one is on {algo.device}: load it there")
     if not algo.acts:
         raise ConfigError(f"algorithm {algo.config.algo_name!r} gives no actions, so there is no policy to export")
     if algo.goal_keys:
@@ -100,7 +106,6 @@ class PolicyStep(nn.Module):
     def __init__(self, algo: Algo, *, is_sampled: bool = False) -> None:
         super().__init__()
         check_exportable(algo)
-        algo.set_eval()
         self._algo = [algo]  # not a child: its networks are
         self.algo_name = algo.config.algo_name
         self.nets = algo.nets
@@ -242,8 +247,9 @@ def export_onnx(
     """
     if isinstance(algo.codec.space, RotationBox):
         raise ConfigError("this policy's actions have rotations (action_rotations), which are not exported")
-    module = PolicyStep(algo, is_sampled=is_sampled).eval()
-    proto = onnx_model(module, module.example(3), module.output_names)
+    with evaluating(algo):
+        module = PolicyStep(algo, is_sampled=is_sampled).eval()
+        proto = onnx_model(module, module.example(3), module.output_names)
     facts = _facts(module, observation_space, action_space)
     import onnx
 

@@ -73,6 +73,11 @@ class HBC(Algo[HBCSectionT]):
         self.needs = self.planner.needs
         self.nets.update({name: part.nets for name, part in self.parts.items()})
 
+    @property
+    def chunk_steps(self) -> int:
+        """Actions that are planned at once."""
+        return self.follower.chunk_steps
+
     def _may_be_unbounded(self) -> bool:
         _, options = self.algo_config.distribution.choice()
         return bool(options.get("is_bounded", True)) is False

@@ -21,6 +21,7 @@ from seqrl.core.obs_entry import (
     check_present,
     checked_rows,
     counted_rows,
+    mask_rows,
     num_rows_of,
 )
 from seqrl.core.rotations import with_rotations
@@ -69,11 +70,9 @@ class RolloutPolicy:
         self._vector: VectorPolicy | None = None
         self._is_masked = False
         self._calls = 0
-        algo.set_eval()
 
     def start_episode(self) -> None:
         """Forget everything: all rows begin a new episode."""
-        self.algo.set_eval()
         self._vector = None
         self._calls += 1
 
@@ -107,7 +106,8 @@ class RolloutPolicy:
             reward: Reward of the last action (one per row), needed if the policy was trained to read it.
             batched_ob: Whether ``ob`` and ``goal`` have a leading row dimension.
             action_mask: Legal actions, for environments that give them in ``info["action_mask"]``; an observation entry
-                of that name is read by itself.
+                of that name is read by itself. With ``batched_ob`` one mask per row, or a tuple of ``(rows, choices)``
+                arrays, one for each factor.
 
         Raises:
             DataError: If the observation or the number of rows is not what the policy expects, a number that it reads
@@ -124,7 +124,9 @@ class RolloutPolicy:
         if rewards is not None and rewards.shape != (num_rows,):
             raise DataError(f"reward has shape {rewards.shape}, but the observation has {counted_rows(num_rows)}")
         if action_mask is not None:
-            rows = list(action_mask) if batched_ob and np.iterable(action_mask) else [action_mask]
+            codec = self.algo.codec
+            factors = codec.parts[1].factors if codec.parts else codec.factors
+            rows = mask_rows(action_mask, num_rows, factors) if batched_ob else [action_mask]
             action_mask = np.stack([self.algo.codec.legal(row) for row in rows])
         check_mask_is_given(action_mask is not None, was_given=vector is self._vector and self._is_masked)
         actions = self._codec.decode(vector.act(obs, rewards, action_mask=action_mask))

@@ -14,6 +14,7 @@ from seqrl.configs import BaseConfig, Section
 from seqrl.core.errors import ConfigError
 from seqrl.core.spaces import GOAL_PREFIX, ActionCodec, ObsSpec
 from seqrl.core.tensors import SeqInputs
+from seqrl.models.image_randomizers import ImageRandomizer
 from seqrl.models.sequence_encoders import SequenceEncoder, State, make_sequence_encoder
 from seqrl.models.timestep_encoders import TimestepEncoder, build_timestep_encoder
 
@@ -53,29 +54,40 @@ class Trunk(nn.Module):
             before: Inputs before these, which a recurrent memory reads first, where their steps lead up to these.
         """
         hidden = self._hidden_windows(inputs)
-        seen = self.timestep_encoder(_with_prev_hidden(inputs, hidden))
-        start = state if before is None else self._burned_in(_with_prev_hidden(before, hidden), inputs.step[:, 0])
+        now = _with_prev_hidden(inputs, hidden)
+        if before is None or not self.sequence_encoder.is_recurrent:
+            seen, start = self.timestep_encoder(now), state if before is None else None
+        else:
+            seen_before, seen = self._encoded(_with_prev_hidden(before, hidden), now)
+            start = self._burned_in(before.step, seen_before, inputs.step[:, 0])
         encoded, after = self.sequence_encoder(seen, inputs.step, start)
         return dropout(encoded, self.memory_dropout, self.training), None if state is None else after
 
-    def _burned_in(self, before: SeqInputs, first: Int[Tensor, " B"]) -> State | None:
+    def _encoded(self, before: SeqInputs, inputs: SeqInputs) -> tuple[Tensor, Tensor]:
+        """Return both as vectors, those before without gradients; images are altered in the same way in both."""
+        encoder = self.timestep_encoder
+        if self.training and any(isinstance(part, ImageRandomizer) for part in encoder.modules()):
+            seen = encoder(_joined(before, inputs))
+            return seen[:, : before.step.shape[1]].detach(), seen[:, before.step.shape[1] :]
+        seen = encoder(inputs)
+        with torch.no_grad():
+            return encoder(before), seen
+
+    def _burned_in(self, step: Int[Tensor, "B N"], seen: Float[Tensor, "B N D"], first: Int[Tensor, " B"]) -> State:
         """Return the memory after these inputs; empty in rows where they do not lead up to the first step.
 
         In training they follow what another row's left, unless an episode begins with them: a policy acts with memories
         older than any window, and shall not depend on what they hold. The burn-in itself is that of R2D2 (Kapturowski
         et al., 2019, Recurrent experience replay in distributed reinforcement learning).
         """
-        encoder, begin = self.sequence_encoder, before.step[:, 0]
-        if not encoder.is_recurrent:
-            return None
+        encoder, begin = self.sequence_encoder, step[:, 0]
         with torch.no_grad():
-            seen, empty = self.timestep_encoder(before), encoder.init_state(len(begin), device=first.device)
-            _, state = encoder(seen, before.step, empty)
+            _, state = encoder(seen, step, encoder.init_state(len(begin), device=first.device))
             if self.training:
                 order = torch.rand(len(begin), device=first.device).argsort()
                 left = {k: v[order] for k, v in state.items()}
-                _, state = encoder(seen, before.step, encoder.with_empty_rows(left, begin == 0))
-        return encoder.with_empty_rows(state, begin + before.step.shape[1] != first)
+                _, state = encoder(seen, step, encoder.with_empty_rows(left, begin == 0))
+        return encoder.with_empty_rows(state, begin + step.shape[1] != first)
 
     def _hidden_windows(self, inputs: SeqInputs) -> Bool[Tensor, "B 1"] | None:
         """Return in which windows the previous action and reward are hidden."""
@@ -113,6 +125,16 @@ def _with_prev_hidden(inputs: SeqInputs, hidden: Bool[Tensor, "B 1"] | None) -> 
         prev_action=inputs.prev_action.masked_fill(hidden.unsqueeze(-1), 0.0),
         prev_reward=inputs.prev_reward.masked_fill(hidden, 0.0),
     )
+
+
+def _joined(before: SeqInputs, inputs: SeqInputs) -> SeqInputs:
+    """Return both, one after the other, without action masks."""
+    pairs = {k: (getattr(before, k), getattr(inputs, k)) for k in ("prev_action", "prev_reward", "step")}
+    obs, goal = (
+        {k: torch.cat([then[k], now[k]], dim=1) for k in now}
+        for then, now in ((before.obs, inputs.obs), (before.goal, inputs.goal))
+    )
+    return SeqInputs(obs=obs, goal=goal, **{k: torch.cat(pair, dim=1) for k, pair in pairs.items()})
 
 
 def build_trunk(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -103,13 +103,32 @@ def num_rows_of(obs: Mapping[str, np.ndarray]) -> int:
     """Return how many rows the entries of an observation have, ``(rows, ...)`` each.
 
     Raises:
-        DataError: If one has more than another.
+        DataError: If one has more than another, or there is none.
     """
     first, *others = obs
+    if not len(obs[first]):
+        raise DataError(f"{first!r} has no rows, so there is nothing to act on")
     for name in others:
         if len(obs[name]) != len(obs[first]):
             raise DataError(f"{name!r} has {counted_rows(len(obs[name]))}, but {first!r} has {len(obs[first])}")
     return len(obs[first])
+
+
+def mask_rows(action_mask: Any, num_rows: int, factors: Sequence[int]) -> list[Any]:
+    """Return the action mask of each row, of masks for several rows.
+
+    A tuple of one array per factor, each of a row per environment, is put together.
+
+    Raises:
+        DataError: If there is none.
+    """
+    shapes = [(num_rows, size) for size in factors]
+    if isinstance(action_mask, tuple) and [np.shape(part) for part in action_mask] == shapes:
+        return list(np.concatenate([np.asarray(part) for part in action_mask], axis=-1))
+    rows = list(action_mask) if np.iterable(action_mask) else [action_mask]
+    if not rows:
+        raise DataError(f"action_mask has no rows, but the observation has {counted_rows(num_rows)}")
+    return rows
 
 
 def check_rewards(rewards: np.ndarray) -> None:

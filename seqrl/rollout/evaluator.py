@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
+from seqrl.algo.acting import evaluating
 from seqrl.algo.algo import Algo
 from seqrl.algo.engine import Engines
 from seqrl.configs.sections.run import EvaluationSection, ReferenceScoresSection
@@ -142,22 +143,18 @@ def evaluation_mode(algo: Algo | None, seed: int, *, is_averaged: bool = True) -
     if algo is None:
         yield
         return
-    training = algo.nets.training
     devices = [algo.device] if algo.device.type == "cuda" else []
     states = random.getstate(), np.random.get_state()  # noqa: NPY002  (an environment may draw from it)
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
-        algo.set_eval()
         try:
-            with algo.averaged() if is_averaged else nullcontext():
+            with evaluating(algo), algo.averaged() if is_averaged else nullcontext():
                 yield
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])  # noqa: NPY002
-            if training:
-                algo.set_train()
 
 
 def summarize_episodes(episodes: Sequence[Episode], prefix: str = "eval") -> dict[str, float]:

@@ -339,11 +339,11 @@ class Experiment:
         algo.mask_edits.actor, algo.mask_edits.critic = self.edit_actor_mask, self.edit_critic_mask
         self.parts = replace(self.parts, algo=algo)
         setup.check_algo(config, self.parts, self.warn)
-        setup.resolve_engines(config, self.parts, path if goes_on else None)
         if config.train.init_from is not None and not goes_on and role != "collect":
             setup.take_first_weights(algo, self.parts.data, self.warn)
         if not gets_weights_later:
             setup.use_statistics(algo, self.parts.data)
+        setup.resolve_engines(config, self.parts, path if goes_on else None)
         folder, slot = setup.open_folder(config, self.parts, path, resume=self._resume, overwrite=self._overwrite)
         self.parts = replace(self.parts, folder=folder, slot=slot)
         setup.open_log(self.parts, self.run_log)

@@ -169,7 +169,7 @@ class Learner:
         if not isinstance(algo, ValueAlgo) or not getattr(algo, "learns_values", True):
             return {}
         found = []
-        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), torch.no_grad():
+        with evaluation_mode(algo, integer_seed(self._train.seed, "valid")), algo.updater.autocast(), torch.no_grad():
             for batch in self._valid_batches:
                 begins = batch.inputs.step[:, 0] == 0
                 if begins.any():

@@ -15,7 +15,7 @@ import torch
 
 from seqrl.algo.algo import Algo, algo_factory
 from seqrl.algo.checkpoint import resolve_device
-from seqrl.algo.engine import OnnxEngine, can_act
+from seqrl.algo.engine import OnnxEngine, can_act, check_engine
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
@@ -295,8 +295,11 @@ def resolve_engines(config: BaseConfig, parts: Parts, run: Path | None) -> None:
         kinds = {"deterministic": section.deterministic, "explores": section is collect}
         if section.engine == "auto":
             section.engine = "onnx" if is_used and can_act(parts.algo, **kinds) else "eager"
-        elif section.engine == "onnx" and is_used:
-            OnnxEngine(parts.algo, **kinds)  # a run that could not act is refused before it begins
+        elif section.engine == "onnx" and is_used:  # a run that could not act is refused before it begins
+            if run is None and parts.role != "collect":
+                OnnxEngine(parts.algo, **kinds)
+            else:  # its weights, and the statistics that it scales by, come later
+                check_engine(parts.algo)
 
 
 def _saved_engine(run: Path, *keys: str) -> Literal["eager", "onnx"]:

@@ -27,6 +27,15 @@ def test_greedy_runs_are_the_same_with_either(tmp_path):
     assert rows(tmp_path, "onnx") == rows(tmp_path, "eager")
 
 
+def test_a_run_that_scales_by_statistics_acts_with_it_and_goes_on(tmp_path):
+    data = [{"scripted": "seqrl/TMazePassive-v0", "episodes": 10, "env_kwargs": {"corridor_length": 3}}]
+    train = {"data": data, "normalize_obs": "gaussian"}
+    run(small(tmp_path, **acting_by("auto"), train={**train, "num_epochs": 1}))
+    assert engines(tmp_path) == ("onnx", "onnx")
+    run(small(tmp_path, **acting_by("onnx"), train={**train, "num_epochs": 2}), resume=True)
+    assert rows(tmp_path)[-1]["progress/epoch"] == 2
+
+
 def test_auto_is_resolved_and_a_resume_keeps_it(tmp_path):
     run(small(tmp_path, **acting_by("auto"), train={"num_epochs": 2}))
     assert engines(tmp_path) == ("onnx", "onnx")

@@ -156,9 +156,9 @@ def _check_size(cls: type, windows: tuple[Window, ...], shape: tuple[int, int, i
 
 
 def _default_pool(core: type) -> str:
-    """Return the pool that a core gets when its ``type`` is all that is given."""
-    pool: str = inspect.signature(core).parameters["pool"].default
-    return pool
+    """Return the pool that a core gets when its ``type`` is all that is given; flatten if it takes none."""
+    parameter = inspect.signature(core).parameters.get("pool")
+    return "flatten" if parameter is None else str(parameter.default)
 
 
 def _size(smallest: int) -> str:

@@ -69,4 +69,4 @@ class SequenceEncoder(nn.Module, ABC):
 
         The default sets every tensor to zero there.
         """
-        return {k: torch.where(rows.view(-1, *[1] * (v.dim() - 1)), 0.0, v) for k, v in state.items()}
+        return {k: v.masked_fill(rows.view(-1, *[1] * (v.dim() - 1)), 0) for k, v in state.items()}

@@ -8,11 +8,13 @@ import torch
 from gymnasium import spaces
 
 from seqrl.algo import ALGOS, algo_factory
+from seqrl.configs import config_factory
 from seqrl.conformance.algorithms import spaces_of
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.core.spaces import ObsSpec
-from seqrl.core.tensors import SeqBatch
+from seqrl.core.tensors import SeqBatch, SeqInputs
 from seqrl.core.types import ColumnStats
+from seqrl.models.sequence_encoders import SequenceEncoder
 from tests.helpers import ACTION_SPACES, random_batch, small_algo, small_config
 
 RECURRENT = [name for name in SEQUENCE_ENCODERS.names() if SEQUENCE_ENCODERS.get(name).is_recurrent]
@@ -144,3 +146,31 @@ def test_inputs_before_a_window_are_scaled_as_those_in_it():
     torch.testing.assert_close(late.obs["state"], whole.obs["state"][:, :3])
     torch.testing.assert_close(late.prev_action[:, 1:], whole.prev_action[:, 1:3])
     assert not torch.allclose(late.obs["state"], batch.inputs.obs["state"][:, :3])
+
+
+def test_images_are_altered_alike_before_and_within_a_window():
+    """In a still scene, every frame is encoded as the same."""
+    encoder = {"type": "cnn", "core": {"type": "drq"}, "randomizers": [{"type": "shift", "share": 1.0}], "d_output": 8}
+    values = {"observation": {"timestep_encoder": encoder}, "algo": {"sequence_encoder": {"type": "gru"}}}
+    config = config_factory("bc", values)
+    obs, actions, seen = {"image": ObsSpec((16, 16, 3), "uint8")}, spaces.Box(-1, 1, (2,)), []
+    trunk = algo_factory("bc", config, obs, 2, "cpu", actions).trunk
+    torch.manual_seed(0)
+    still = torch.randint(0, 256, (4, 1, 16, 16, 3), dtype=torch.uint8).expand(-1, 8, -1, -1, -1)
+    numbers = torch.zeros(4, 8, 2)
+    inputs = SeqInputs({"image": still}, numbers, numbers[..., 0], torch.arange(8).expand(4, -1) + 5)
+    trunk.sequence_encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    trunk(inputs.map(lambda x: x[:, 3:]), before=inputs.first(3))
+    assert len(seen) == 3
+    frames = torch.cat(seen, dim=1)
+    torch.testing.assert_close(frames, frames[:, :1].expand_as(frames))
+
+
+def test_whole_numbers_and_flags_of_a_state_are_emptied():
+    memory = small_algo(memory="gru").trunk.sequence_encoder
+    state = {"count": torch.arange(1, 4), "is_new": torch.ones(3, 2, dtype=torch.bool), "hidden": torch.ones(3, 1)}
+    found = SequenceEncoder.with_empty_rows(memory, state, torch.tensor([False, True, False]))
+    assert {k: v.dtype for k, v in found.items()} == {k: v.dtype for k, v in state.items()}
+    assert found["count"].tolist() == [1, 0, 3]
+    assert found["is_new"].tolist() == [[True] * 2, [False] * 2, [True] * 2]
+    assert found["hidden"].tolist() == [[1.0], [0.0], [1.0]]

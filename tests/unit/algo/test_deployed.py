@@ -11,7 +11,7 @@ from seqrl.algo import RolloutPolicy, algo_factory
 from seqrl.algo.export import export_onnx
 from seqrl.configs import config_factory
 from seqrl.core.errors import DataError
-from seqrl.core.spaces import obs_specs
+from seqrl.core.spaces import ActionCodec, obs_specs
 from seqrl.deploy import policy_from_onnx
 from seqrl.training.learner import predict_cost
 from tests.helpers import small_algo
@@ -31,15 +31,16 @@ KINDS = ("torch", "onnx")
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
-def build(space, encoder=None, **observation):
+def build(space, encoder=None, *, actions=ACTIONS, memory=None, **observation):
     torch.manual_seed(0)
     encoder = encoder or {"d_hidden": 16, "d_output": 16}
     values = {
         "observation": {"timestep_encoder": encoder, **observation},
         "train": {"window_steps": 5},
-        "algo": {"sequence_encoder": {"type": "gru", "d_hidden": 16}},
+        "algo": {"sequence_encoder": memory or {"type": "gru", "d_hidden": 16}},
     }
-    return algo_factory("bc", config_factory("bc", values), obs_specs(space), 2, "cpu", ACTIONS)
+    config = config_factory("bc", values)
+    return algo_factory("bc", config, obs_specs(space), ActionCodec(actions).dim, "cpu", actions)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,26 @@ def test_what_is_not_finite_is_refused_and_the_memory_is_as_before(policy_of, va
     np.testing.assert_array_equal(*after)
 
 
+def both(algo, space, actions, file):
+    """Return the policy with torch, and as an ONNX file."""
+    export_onnx(algo, file, space, actions)
+    return RolloutPolicy(algo, space, actions), policy_from_onnx(file)
+
+
+def test_a_double_that_no_float_holds_is_refused_and_nothing_is_acted_on(tmp_path):
+    space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    algo = build(space, {"d_hidden": 16, "d_output": 16, "normalize_inputs": False})
+    for policy in both(algo, space, ACTIONS, tmp_path / "policy"):
+        expected = policy(np.zeros(3))
+        policy.start_episode()
+        with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'obs' has inf at \[0\]"):
+            policy(np.array([1e39, 0, 0]))
+        np.testing.assert_array_equal(policy(np.zeros(3)), expected)
+        policy.start_episode()
+        with pytest.raises(DataError, match="'obs' has no rows, so there is nothing to act on"):
+            policy(np.zeros((0, 3)), batched_ob=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_action_that_is_not_finite_is_never_returned(kind, tmp_path):
     algo = build(spaces.Dict({"state": spaces.Box(-9, 9, (3,))}))
@@ -183,6 +204,63 @@ def test_a_mask_that_is_forgotten_is_asked_for(kind, tmp_path):
     assert policy(given, action_mask=np.array([0, 0, 1])) == 2
     policy.start_episode()
     policy(given)
+
+
+def test_masks_by_factor_are_those_of_the_rows(tmp_path):
+    space, actions = spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([3, 3])
+    algo = build(space, actions=actions)
+    legal = [(0, 1), (2, 2)]
+    rows = [tuple(np.eye(3, dtype=np.int8)[number] for number in row) for row in legal]
+    by_factor = tuple(np.stack(part) for part in zip(*rows, strict=True))
+    for policy in both(algo, space, actions, tmp_path / "policy"):
+        for mask in (rows, by_factor, np.concatenate(by_factor, axis=1)):
+            policy.start_episode()
+            taken = policy(np.zeros((2, 3), np.float32), batched_ob=True, action_mask=mask)
+            assert taken.tolist() == [[0, 1], [2, 2]]
+        policy.start_episode()
+        with pytest.raises(DataError, match="action_mask has no rows, but the observation has 2 rows"):
+            policy(np.zeros((2, 3), np.float32), batched_ob=True, action_mask=[])
+
+
+def test_names_that_are_flat_already_and_single_entries_are_read_alike(tmp_path):
+    room = {"x": spaces.Discrete(3, start=2), "y": spaces.Box(-1, 1, (2,))}
+    y = np.array([0.3, -0.2], np.float32)
+    cases = [
+        (spaces.Dict({"b": spaces.Dict(room)}), [{"b": {"x": 3, "y": y}}, {"b/x": 3, "b/y": y}]),
+        (spaces.Dict({"y": room["y"]}), [{"y": y}, y]),
+        (room["y"], [y, {"obs": y}]),
+        (spaces.Tuple([room["x"], room["y"]]), [(3, y), {"0": 3, "1": y}]),
+    ]
+    for number, (space, given) in enumerate(cases):
+        actions = []
+        for policy in both(build(space), space, ACTIONS, tmp_path / f"policy_{number}"):
+            for ob in given:
+                policy.start_episode()
+                actions.append(policy(ob))
+        np.testing.assert_array_equal(actions[0], actions[1])
+        np.testing.assert_allclose(actions[2:], actions[:2], atol=1e-6)
+    with pytest.raises(DataError, match=r"outside its categories"):
+        policy_from_onnx(tmp_path / "policy_0")({"b/x": 1, "b/y": y})
+
+
+def test_acting_leaves_the_networks_in_the_mode_they_were_in(tmp_path):
+    """And has no dropout in either."""
+    space = spaces.Box(-1, 1, (3,))
+    algo = build(space, memory={"type": "transformer", "d_model": 16, "d_ff": 16, "num_heads": 2, "dropout_ff": 0.5})
+    assert algo.nets.training  # as it was made
+    policy, ob = RolloutPolicy(algo, space, ACTIONS), np.ones(3, np.float32)
+    actions = []
+    for _ in range(2):
+        policy.start_episode()
+        algo.reset()
+        actions += [policy(ob), algo.get_action({"obs": ob[None]})[0].numpy()]
+    for action in actions[1:]:
+        np.testing.assert_array_equal(action, actions[0])
+    export_onnx(algo, tmp_path / "policy", space, ACTIONS)
+    assert all(net.training for net in algo.nets.modules())
+    algo.set_eval()
+    policy(ob)
+    assert not any(net.training for net in algo.nets.modules())
 
 
 # ------------------------------------------------------------------------------------------------ images

@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.stats import ks_2samp
 
+from seqrl.algo import algo_factory
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.engine import OnnxEngine, can_act
-from seqrl.conformance.cases import ACTION_SPACES, OBS, SMALL_MEMORY, random_obs, small_algo
+from seqrl.conformance.cases import ACTION_SPACES, OBS, SMALL_MEMORY, random_obs, small_algo, small_config
 from seqrl.core.errors import ConfigError
 
 WINDOW, ROWS = 5, 6
@@ -73,6 +74,19 @@ CASES = [
 def test_it_acts_as_the_algorithm_itself(name, memory, kind):
     algo = small_algo(name, memory, ACTION_SPACES[kind], WINDOW)
     assert play(algo, moves=True, masks=algo.codec.kind != "continuous") < 2e-5
+
+
+def test_modules_of_two_names_and_statistics_are_brought_up_to_date():
+    algo = small_algo("bc", "gru", ACTION_SPACES["box"], WINDOW)
+    algo.nets = torch.nn.ModuleDict({"a_trunk": algo.trunk, **algo.nets})
+    assert play(algo, moves=True) < 2e-5
+
+
+def test_auto_is_eager_where_the_statistics_are_not_known_yet():
+    config = small_config("bc", "gru", WINDOW)
+    config.train.normalize_obs = "gaussian"
+    algo = algo_factory("bc", config, OBS, 4, "cpu", ACTION_SPACES["box"])
+    assert not can_act(algo, deterministic=True)
 
 
 def test_denormal_numbers_are_still_numbers_after_it():

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from scipy.stats import ks_2samp
 
 from seqrl.algo import RolloutPolicy, algo_factory
+from seqrl.algo.engine import can_act
 from seqrl.algo.export import PolicyStep, export_onnx
 from seqrl.algo.export_noise import Draw, GivenNoise, draws_of
 from seqrl.configs import config_factory
@@ -105,6 +106,15 @@ def test_images_are_read(tmp_path, memory):
 def test_every_algorithm_acts_as_itself(tmp_path, name):
     limit = 1e-3 if name == "diffusion_policy" else 2e-5  # rounding grows from one denoising step to the next
     assert play_both(tmp_path, small_algo(name, "gru", ACTION_SPACES["box"], WINDOW), OBS, 3) < limit
+
+
+@slow
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_plans_of_several_discrete_actions_are_exported(tmp_path):
+    for name in ("bc", "hbc"):
+        algo = small_algo(name, "gru", ACTION_SPACES["discrete"], WINDOW, chunk_steps=3, execute_steps=2)
+        assert play_both(tmp_path, algo, OBS, 3) < 1e-5
+        assert can_act(algo, deterministic=True)
 
 
 SAMPLED = (

@@ -232,6 +232,16 @@ def test_multi_discrete_of_two_dimensions():
     assert codec.decode(codec.encode(action)).tolist() == action.tolist()
 
 
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3, dtype=np.int32), spaces.MultiDiscrete([3, 4], dtype=np.uint8), spaces.MultiBinary(3)]
+)
+def test_actions_for_the_environment_have_the_dtype_of_their_space(space):
+    codec = ActionCodec(space)
+    actions = codec.nested(codec.decode(codec.random(np.random.default_rng(0), 5)))
+    assert actions.dtype == actions[0].dtype == space.dtype
+    assert all(space.contains(action) for action in actions)
+
+
 def test_categorical_decode_takes_the_largest_of_each_factor():
     codec = ActionCodec(spaces.MultiDiscrete([2, 3]))
     assert codec.decode(np.array([0.4, 0.6, 0.2, 0.1, 0.7], np.float32)).tolist() == [1, 2]

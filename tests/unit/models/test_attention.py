@@ -320,6 +320,16 @@ def test_flash_is_called_as_it_wants(monkeypatch, pattern, window):
     torch.testing.assert_close(stepped.double(), expected, rtol=2e-3, atol=2e-3)
 
 
+def test_without_gradients_flash_takes_what_it_cannot_do_to_other_kernels(monkeypatch):
+    """Such as the values of a checkpoint on a machine without a GPU, or in full precision."""
+    pattern = Pattern(3, **PATTERNS["window"])
+    backend, qkv = make_attention("flash", pattern, 0.0), qkv_of(24)
+    with torch.no_grad():
+        torch.testing.assert_close(backend.sequence(qkv, 0.0).double(), dense(qkv, pattern), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match="'flash' cannot be used"):
+        backend.sequence(qkv, 0.0)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize(("name", "pattern"), [*CASES, ("flash", "window"), ("flash", "clip")])
 def test_back_ends_agree_with_dense_on_a_gpu(unchecked_shapes, monkeypatch, name, pattern):

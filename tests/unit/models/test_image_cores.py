@@ -12,7 +12,14 @@ from torch import nn
 
 from seqrl.core.errors import ConfigError, RegistryError
 from seqrl.core.registry import IMAGE_CORES
-from seqrl.models.image_cores import Window, base, build_image_core, skip_local_weights, smallest_input
+from seqrl.models.image_cores import (
+    ConvolutionalCore,
+    Window,
+    base,
+    build_image_core,
+    skip_local_weights,
+    smallest_input,
+)
 from seqrl.models.image_cores.base import output_size
 from seqrl.models.image_cores.convolutions import delta_orthogonal_
 from seqrl.models.image_cores.pooling import SpatialSoftmax
@@ -46,6 +53,22 @@ def test_the_smallest_size_works_and_one_less_is_refused(name, pool):
         expected = f"image core {name!r} with pool {pool!r} needs images of at least {size} x {size}, got "
         with pytest.raises(ConfigError, match=re.escape(f"{expected}{height} x {width};")):
             build(name, (3, height, width), pool=pool)
+
+
+def test_a_core_of_ones_own_without_a_choice_of_pool_is_named_beside_the_others(registries_as_before):
+    @IMAGE_CORES.register("plain")
+    class Plain(ConvolutionalCore):
+        windows = (Window(3, 1),)
+
+        def __init__(self, shape):
+            super().__init__(shape, 4, "flatten", 0)
+            self.layer = nn.Conv2d(shape[0], 4, 3)
+
+        def features(self, x):
+            return self.layer(x)
+
+    with pytest.raises(ConfigError, match="plain takes 3 x 3 and larger"):
+        build("nature", (3, 8, 8))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if smallest(n, "flatten") > 1])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import ATTENTIONS
-from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is_half
+from seqrl.models.sequence_encoders.attention.backends import KEY, Attention, is_half, make_attention
 from seqrl.models.sequence_encoders.attention.pattern import Pattern
 from seqrl.models.sequence_encoders.attention.ring import Slots
 from seqrl.models.sequence_encoders.kernels import imported_kernel
@@ -39,7 +39,7 @@ def flash_problem(device: torch.device) -> str | None:
 class Flash(Attention):
     """The package flash-attn: packed queries, keys and values in training, its cache kernel in acting.
 
-    Acting in float32 or without a GPU, as after a move to another machine, takes PyTorch's kernels instead.
+    Without gradients, float32 and other devices, as after a move to another machine, take PyTorch's kernels instead.
     """
 
     cannot = frozenset({"num_sinks", "score"})
@@ -64,6 +64,8 @@ class Flash(Attention):
 
     def sequence(self, qkv: Float[Tensor, "B L 3 N D"], dropout: float) -> Float[Tensor, "B L N D"]:
         """Return the heads' outputs."""
+        if not torch.is_grad_enabled() and (not is_half(qkv) or self._problem(qkv.device) is not None):
+            return make_attention("auto", self.pattern, dropout).sequence(qkv, dropout)
         self.check(qkv.device, is_half=is_half(qkv))
         y: Tensor = flash_package().flash_attn_qkvpacked_func(
             qkv,
