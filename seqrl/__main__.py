@@ -16,6 +16,7 @@ from pathlib import Path
 from seqrl.core.errors import did_you_mean
 from seqrl.version import __version__
 
+MEANT = dict.fromkeys(("evaluate", "eval", "rollout", "play"), "run-trained-agent")
 _FOLDER = Path(__file__).parent / "scripts"
 
 
@@ -66,9 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name, legal = arguments[0], commands()
     if name not in legal:
-        print(
-            f"error: unknown command {name!r}{did_you_mean(name, legal)}; commands: {', '.join(legal)}", file=sys.stderr
-        )
+        near = f"; did you mean {MEANT[name]!r}?" if name in MEANT else did_you_mean(name, legal)
+        print(f"error: unknown command {name!r}{near}; commands: {', '.join(legal)}", file=sys.stderr)
         return 2
     code: int = importlib.import_module(module_of(name)).main(arguments[1:])
     return code

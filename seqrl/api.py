@@ -19,6 +19,7 @@ import numpy as np
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.files import expanded
 from seqrl.core.plugins import Plugins, load_plugins, plugin_names
 from seqrl.envs.makers import id_of_maker
 
@@ -45,7 +46,7 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         from seqrl.reports.runs import is_run
 
-        self.path = Path(path)
+        self.path = expanded(path)
         if not is_run(self.path):
             raise ConfigError(f"{path} is not a run (a run has config.json and metrics.jsonl)")
 
@@ -147,7 +148,7 @@ def train(
     config: str | Path | Mapping[str, Any] | BaseConfig,
     *,
     env: Environment | Mapping[str, Any] | None = None,
-    dataset: str | Path | Mapping[str, Any] | None = None,
+    dataset: str | Path | Store | Mapping[str, Any] | None = None,
     memory: str | None = None,
     env_steps: int | None = None,
     gradient_steps: int | None = None,
@@ -166,7 +167,7 @@ def train(
         config: An algorithm's name, for its defaults; a run file, or the name of a template such as ``bc.json``; or
             the values of a run file.
         env: Where to act: a gymnasium id, what makes the environment, such as its class, or the section ``env``.
-        dataset: Data file or store in place of the run file's; or an entry of ``train.data``, as a mapping.
+        dataset: Data file or store in place of the run file's; or one entry of ``train.data``, as a mapping.
         memory: ``algo.sequence_encoder.type``.
         env_steps: Work out everything that depends on a budget of environment steps.
         gradient_steps: The same for fixed data.
@@ -188,7 +189,7 @@ def train(
     overrides = _sections(overrides, env)
     env_id = env if env is None or isinstance(env, str | Mapping) else id_of_maker(env)
     given: dict[str, Any] = {"env": env_id, "memory": memory, "seed": seed, "name": name}
-    given["dataset"] = _as_json(dataset) if isinstance(dataset, Mapping) else dataset
+    given["dataset"] = _dataset_word(dataset)
     given |= {"env-steps": env_steps, "gradient-steps": gradient_steps, "resume": resume or None}
     values = None
     if isinstance(config, BaseConfig | Mapping):
@@ -203,6 +204,13 @@ def train(
     run.start()
     run.learn()
     return Run(run.folder.path)
+
+
+def _dataset_word(dataset: Any) -> Any:
+    """Return what one would type behind ``--dataset``."""
+    if isinstance(dataset, list | tuple):
+        raise ConfigError("dataset: give several as train={'data': [{'path': ...}, {'path': ...}]}")
+    return _as_json(dataset) if isinstance(dataset, Mapping) else getattr(dataset, "path", dataset)
 
 
 def _sections(overrides: Mapping[str, Any], env: Any) -> dict[str, Any]:
@@ -285,6 +293,9 @@ def evaluate(
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.rollout.from_checkpoint import env_for_policy, makers_by_rules, played
 
+    if not isinstance(agent, str | os.PathLike | Run):
+        raise ConfigError(f"a run, a checkpoint or its path is needed, not {type(agent).__name__}")
+    episodes = int(episodes)
     if episodes < 1 or num_envs < 1 or seed < 0:
         raise ConfigError(
             f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: at least 1, 1 and 0 are needed"

@@ -276,8 +276,14 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
-    per_epoch = value_at(values, "collect.steps_per_epoch", total // (epochs * num_envs))
+    num_epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
+    epochs, learning = (num_epochs - value_at(values, f"{what}.start_epoch", 0) for what in ("collect", "train"))
+    per_epoch = value_at(values, "collect.steps_per_epoch", total // max(1, epochs * num_envs))
+    if epochs < 1 or per_epoch == 0 < total // max(1, epochs * num_envs):
+        key = "collect.start_epoch" if epochs < 1 else "collect.steps_per_epoch"
+        raise ConfigError(
+            f"{key} is {value_at(values, key)}, so none of the {total} environment steps would be taken; leave it out"
+        )
     if not 0 < epochs * num_envs * per_epoch <= total:
         places = f"{num_envs} environment{'s' * (num_envs > 1)}"
         raise ConfigError(
@@ -321,7 +327,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += _reactive(values) if _is_reactive(values, budget) else []
-    return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
+    return [*out, *_optimizer(updates * learning), *_values(values, budget), *_of_time(values, budget)]
 
 
 def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> float:
@@ -453,8 +459,8 @@ def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 
 def _needs_whole_returns(values: Mapping[str, Any]) -> bool:
-    """Tell whether losses compare with the returns of whole episodes, by one discount (Cal-QL)."""
-    return bool(value_at(values, "algo.calibrate", False))
+    """Tell whether losses read the returns of whole episodes: by one discount in Cal-QL."""
+    return values["algo_name"] == "decision_transformer" or bool(value_at(values, "algo.calibrate", False))
 
 
 def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:

@@ -12,8 +12,9 @@ from seqrl.core.strict_json import parse_json
 def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[str]:
     """Apply ``a.b=c`` texts to ``values`` in place, and return what was dropped, one line each.
 
-    The value is read as JSON where it is JSON, Python's True, False and None as such, and as text elsewhere. Setting
-    the ``type`` of a component to another one replaces the section by that type's defaults.
+    The value is read as JSON where it is JSON, Python's True, False and None as such, and as text elsewhere. An object
+    changes the keys that it has, as :func:`layered` does; an empty one, and ``kwargs``, replace what was there.
+    Setting the ``type`` of a component to another one replaces the section by that type's defaults.
 
     Raises:
         ConfigError: If a text has no ``=``, or its path leads through a value that is not a section.
@@ -81,6 +82,10 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
         parent[_index(parent, last, ".".join(keys))] = value
         return []
     section, gone = ".".join(keys[:-1]), list[str]()
+    if isinstance(value, dict) and value and isinstance(parent.get(last), dict) and not last.endswith("kwargs"):
+        merged, gone = layered({last: parent[last]}, {last: value}, section)
+        parent[last] = merged[last]
+        return gone
     if last == "type" and isinstance(value, str) and not _within_kwargs(section) and parent.get("type") != value:
         gone = _dropped(section, value, parent)
         parent.clear()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import CheckpointError, format_problem
-from seqrl.core.files import sha256_of, space_left, write_atomic
+from seqrl.core.files import expanded, sha256_of, space_left, write_atomic
 from seqrl.core.strict_json import parse_json, unsealed
 
 FORMAT_VERSION = 1
@@ -64,7 +64,7 @@ def find_checkpoint(path: str | Path) -> Path:
     Raises:
         CheckpointError: If there is none.
     """
-    path = Path(path)
+    path = expanded(path)
     run_folder = path / "checkpoints" if (path / "checkpoints").is_dir() else None
     for candidate in (path, run_folder and run_folder / "last", path.parent / "checkpoints" / path.name):
         if candidate is None:

@@ -109,9 +109,14 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def hidden_path(path: Path) -> Path:
+    """Return a name beside a path for what is no longer under its own; :func:`is_temporary` knows it."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+
+
 def remove_folder(path: Path) -> None:
     """Delete a folder; no reader ever sees a part of it under its name."""
-    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    hidden = hidden_path(path)
     try:
         os.replace(path, hidden)
     except FileNotFoundError:

@@ -248,15 +248,19 @@ def step_within(env: VectorEnv[Any, Any, Any], actions: np.ndarray, timeout_s: f
         return env.step_wait(timeout=timeout_s)
     except Exception as error:
         late = _rows(env, [i for i, pipe in enumerate(env.parent_pipes) if pipe is None or not _has_answered(pipe)])
-        if isinstance(error, EOFError | OSError):  # a pipe broke; its process needs a moment to be seen as dead
-            _wait_for_a_death(env)
-        dead = _rows(env, [i for i, process in enumerate(env.processes) if not process.is_alive()])
-        if dead:
+        if dead := _dead_rows(env, error):
             raise RowsFailedError(f"the process of row {', '.join(map(str, dead))} died", dead) from error
         if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
             text = f"row {', '.join(map(str, late))} did not answer within {timeout_s:g} s"
             raise RowsFailedError(text, late) from error
         raise
+
+
+def _dead_rows(env: AsyncVectorEnv[Any, Any, Any], error: Exception) -> list[int]:
+    """Return the rows whose process has ended, after an error."""
+    if isinstance(error, EOFError | OSError):  # a pipe broke; its process needs a moment to be seen as dead
+        _wait_for_a_death(env)
+    return _rows(env, [i for i, process in enumerate(env.processes) if not process.is_alive()])
 
 
 def _rows(env: AsyncVectorEnv[Any, Any, Any], processes: list[int]) -> list[int]:
@@ -275,11 +279,19 @@ def close_gently(env: VectorEnv[Any, Any, Any]) -> None:
 
 
 def reset_within(env: VectorEnv[Any, Any, Any], seed: int | None, timeout_s: float | None) -> Any:
-    """Return ``env.reset(seed=seed)``; an asynchronous vector may take ``timeout_s`` seconds at most."""
+    """Return ``env.reset(seed=seed)``; an asynchronous vector may take ``timeout_s`` seconds at most.
+
+    Raises:
+        EnvError: If a worker died; the message names the rows.
+    """
     if not isinstance(env.unwrapped, AsyncVectorEnv) or env.unwrapped is not env:
         return env.reset(seed=seed)
-    env.reset_async(seed=seed)
-    return env.reset_wait(timeout=timeout_s)
+    try:
+        env.reset_async(seed=seed)
+        return env.reset_wait(timeout=timeout_s)
+    except (EOFError, ConnectionError) as error:
+        dead = _dead_rows(env, error)
+        raise RowsFailedError(f"the process of row {', '.join(map(str, dead))} died in reset", dead) from error
 
 
 def close_by_force(env: VectorEnv[Any, Any, Any]) -> None:

@@ -66,7 +66,9 @@ def make_env(
             raise EnvError(_unknown(env_id)) from error
         if extra := re.search(r"gymnasium\[(box2d|mujoco)\]", str(error)):
             raise EnvError(f"environment {env_id!r} needs more: pip install 'seqrl[{extra[1]}]'") from error
-        raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}") from error
+        is_vector = "must inherit from the gymnasium.Env class" in str(error)
+        hint = "; a vector is given as seqrl.Experiment(..., make_train_env=...)" if is_vector else ""
+        raise EnvError(f"environment {env_id!r} with arguments {options}: {told(error)}{hint}") from error
 
 
 def _unknown(env_id: str) -> str:

@@ -69,8 +69,13 @@ class WorkerVectorEnv(_Async):
         try:
             self._start(makers, memory, context)
             self._check_spaces()  # type: ignore[no-untyped-call]
-        except BaseException:
+        except BaseException as error:
             self.close(terminate=True)
+            if isinstance(error, EOFError | ConnectionError):  # a pipe broke
+                raise EnvError(
+                    "a process of env.vectorization=async ended while it made its environments; a script that starts "
+                    "processes needs `if __name__ == '__main__':` around what it does"
+                ) from error
             raise
 
     def _start(self, makers: Sequence[_Make], memory: Any, context: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -16,6 +17,11 @@ from seqrl.envs.exploration import Exploration
 from seqrl.envs.metrics import Episode, EpisodeMetrics
 from seqrl.envs.recorder import Recorder
 from seqrl.envs.vector import BatchedEnv
+
+logger = logging.getLogger(__name__)
+
+ENDLESS_AFTER = 10_000
+"""Steps without the end of an episode, after which that is said."""
 
 OnStep = Callable[[np.ndarray | None, TimeStep], None]
 
@@ -205,6 +211,12 @@ def evaluate_episodes(
             quota -= _whole(step)
         if (quota <= 0).all() or number == max_steps:
             break
+        if number == ENDLESS_AFTER and not episodes:
+            logger.warning(
+                "no episode has ended within %d steps of each environment; if none ever does, set a limit: "
+                "experiment.evaluation.max_steps in a run file, --horizon in run-trained-agent",
+                ENDLESS_AFTER,
+            )
     return sorted(episodes, key=lambda e: e.row)
 
 

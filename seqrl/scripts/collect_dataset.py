@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import check_output, check_seed, json_object, script
 
 
@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--valid-fraction", type=float, default=0.1, help="share listed under mask/valid (default %(default)s)"
     )
-    p.add_argument("--output", type=Path, required=True, help="file to write")
+    p.add_argument("--output", type=expanded, required=True, help="file to write")
     p.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Collect, and return the exit code."""
     args = parser().parse_args(argv)
     _check(args)
+    from seqrl.configs.sections.run import EnvSection
     from seqrl.core.plugins import load_plugins
     from seqrl.core.seeding import generator, integer_seed
     from seqrl.data.store_info import StoreInfo
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     load_plugins(args.plugin)
     maker, make_policy, algo = _actor(args)
-    env = make_batched_env(maker, min(args.num_envs, args.episodes))
+    restarts = EnvSection().max_restarts if algo is None else algo.config.env.max_restarts
+    env = make_batched_env(maker, min(args.num_envs, args.episodes), max_restarts=restarts)
     if algo is not None:
         env.codec = algo.codec
     num_valid = round(args.valid_fraction * args.episodes)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import check_folder, check_seed, finite, script
 
 AXIS_NAMES = ("env_steps", "gradient_steps", "epoch", "wall_s")
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--resamples", type=int, default=10_000, help="bootstrap resamples (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default %(default)s)")
     p.add_argument(
-        "--output", type=Path, default=Path("comparison"), metavar="DIR",
+        "--output", type=expanded, default=Path("comparison"), metavar="DIR",
         help="folder for results.json, table.md and the pictures (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print results.json instead of the tables")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import script
 
 GYM = 2
@@ -17,8 +17,8 @@ GYM = 2
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-checkpoint", description=__doc__)
-    p.add_argument("source", type=Path, help="robomimic checkpoint (.pth)")
-    p.add_argument("target", type=Path, help="folder of the new checkpoint")
+    p.add_argument("source", type=expanded, help="robomimic checkpoint (.pth)")
+    p.add_argument("target", type=expanded, help="folder of the new checkpoint")
     return p
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from seqrl.configs import config_factory, read_config_values
 from seqrl.configs.robomimic import translate
-from seqrl.core.files import write_json
+from seqrl.core.files import expanded, write_json
 from seqrl.scripts._script import check_output, script
 
 
@@ -17,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-config", description=__doc__)
     p.add_argument("source", help="robomimic run file (JSON)")
-    p.add_argument("target", type=Path, help="run file to write (JSON)")
+    p.add_argument("target", type=expanded, help="run file to write (JSON)")
     p.add_argument("--overwrite", action="store_true", help="replace the file")
     return p
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from seqrl.core.files import expanded
 from seqrl.scripts._script import add_reader_options, reader_options, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl convert-dataset", description=__doc__)
-    p.add_argument("source", type=Path, help="file, folder, store, or id in Minari's local store")
-    p.add_argument("target", type=Path, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
+    p.add_argument("source", type=expanded, help="file, folder, store, or id in Minari's local store")
+    p.add_argument("target", type=expanded, help="what to write: a name in .hdf5 or .h5 is a file, any other a store")
     p.add_argument(
         "--to",
         choices=("robomimic", "store", "minari"),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from seqrl.core.files import expanded
 from seqrl.scripts._script import check_output, script
 
 
@@ -14,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl export", description=__doc__)
     p.add_argument("agent", metavar="RUN", help="checkpoint, or run folder (its last checkpoint)")
-    p.add_argument("--output", type=Path, default=Path("policy.onnx"), help="file to write (default %(default)s)")
+    p.add_argument("--output", type=expanded, default=Path("policy.onnx"), help="file to write (default %(default)s)")
     p.add_argument("--sampled", action="store_true", help="sample actions, with noise as an input (default: greedy)")
     p.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.configs import config_factory, get_all_registered_configs, read_config_values, template_names
-from seqrl.core.files import write_json
+from seqrl.core.files import expanded, write_json
 from seqrl.core.plugins import load_plugins
 from seqrl.scripts._script import script
 
@@ -17,7 +17,7 @@ from seqrl.scripts._script import script
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl generate-config-templates", description=__doc__)
-    p.add_argument("--output", type=Path, default=Path("config_templates"), help="folder (default %(default)s)")
+    p.add_argument("--output", type=expanded, default=Path("config_templates"), help="folder (default %(default)s)")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
 

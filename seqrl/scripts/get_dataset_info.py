@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from seqrl.core.files import expanded
 from seqrl.scripts._script import add_dataset, add_reader_options, check_output, parsed, reader_options, script
 
 
@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--verify", action="store_true", help="compare every trajectory with its checksum")
     p.add_argument("--filter-key", "--filter_key", help="only the episodes that this filter names")
     p.add_argument("--verbose", action="store_true", help="list every episode with its length and return")
-    p.add_argument("--html", type=Path, metavar="PAGE", help="write a page with histograms, images and episodes")
+    p.add_argument("--html", type=expanded, metavar="PAGE", help="write a page with histograms, images and episodes")
     p.add_argument("--overwrite", action="store_true", help="replace the page if it exists")
     p.add_argument("--json", action="store_true", help="print JSON")
     return p

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError, DataError, EnvError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import (
     add_dataset,
     add_reader_options,
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl playback-dataset", description=__doc__)
     add_dataset(p, "file, folder, store, or id in Minari's local store")
-    p.add_argument("--output", "--video_path", type=Path, help="video to write, .gif or .mp4")
+    p.add_argument("--output", "--video_path", type=expanded, help="video to write, .gif or .mp4")
     what = p.add_mutually_exclusive_group()
     play = "play the actions in the environment (the default)"
     what.add_argument("--actions", "--use-actions", action="store_true", help=play)

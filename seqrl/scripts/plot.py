@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.files import expanded
 from seqrl.scripts._script import check_output, script
 from seqrl.scripts.compare import AXIS_NAMES
 
@@ -31,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         "--smooth", type=float, default=0.0, metavar="W",
         help="weight of the past in a moving average, in [0, 1) as in TensorBoard (default 0: as logged)",
     )  # fmt: skip
-    p.add_argument("--output", type=Path, default=Path("plot.png"), help="PNG to write (default %(default)s)")
+    p.add_argument("--output", type=expanded, default=Path("plot.png"), help="PNG to write (default %(default)s)")
     p.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     return p
 

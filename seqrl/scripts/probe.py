@@ -11,6 +11,7 @@ from typing import Any
 
 from seqrl.configs.overrides import parse_value
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import add_reader_options, check_folder, check_seed, json_object, reader_options, script
 
 _PREFIX = "env.kwargs."
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--clear-at", metavar="K,...", help="empty the memory at step K of each episode (one test for each)")
     p.add_argument("--window", metavar="N,...", help="let the memory look back over N inputs (one test for each)")
     p.add_argument("--values", metavar="FILE", help="instead, draw the critics' values along episodes of this dataset")
-    p.add_argument("--at", metavar="N,...", default="0,1", help="with --values: which episodes (default %(default)s)")
+    p.add_argument("--at", metavar="N,...", help="with --values: which episodes (default 0,1)")
     p.add_argument(
         "--env-kwargs",
         type=json_object,
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add_reader_options(p)
     p.add_argument(
-        "--output", type=Path, default=Path("probe"), metavar="DIR",
+        "--output", type=expanded, default=Path("probe"), metavar="DIR",
         help="folder for probe.json, probe.md and probe.png, or values.json and values.png (default %(default)s)",
     )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print probe.json instead of the tables")
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_folder(args.output)
     if args.values is not None:
         return _draw_values(args)
+    if args.at is not None:
+        raise ConfigError("--at names episodes of --values FILE, which is not given")
     sweeps = [_sweep(text) for text in args.sweep]
     steps, windows = _numbers("--clear-at", args.clear_at), _numbers("--window", args.window)
     from seqrl.core.files import write_atomic, write_json
@@ -86,7 +89,7 @@ def _draw_values(args: argparse.Namespace) -> int:
     from seqrl.rollout.values_along import draw_values, values_along
 
     load_plugins(args.plugin)
-    parts = args.at.split(",")
+    parts = (args.at or "0,1").split(",")
     numbers = [int(n) for n in parts if n.isascii() and n.isdecimal()]
     if len(numbers) < len(parts):
         raise ConfigError(f"--at {args.at}: must be numbers of episodes, from 0 on, separated by commas")

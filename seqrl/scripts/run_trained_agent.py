@@ -8,17 +8,18 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.scripts._script import check_dataset_output, check_output, check_seed, json_object, script
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     p = argparse.ArgumentParser(prog="seqrl run-trained-agent", description=__doc__)
-    p.add_argument("--agent", required=True, help="checkpoint, or run folder (its last checkpoint)")
+    p.add_argument("run", nargs="?", metavar="RUN", help="checkpoint, or run folder (its last checkpoint)")
+    p.add_argument("--agent", help="the same, as robomimic has it")
     p.add_argument(
         "--n-rollouts", "--n_rollouts", "--episodes", type=int, default=100, help="episodes (default %(default)s)"
     )
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument(
-        "--video", "--video-path", "--video_path", type=Path, help="write the first episodes here, as .gif or .mp4"
+        "--video", "--video-path", "--video_path", type=expanded, help="write the first episodes here, as .gif or .mp4"
     )
     p.add_argument("--video-episodes", type=int, default=3, help="episodes in the video (default %(default)s)")
     p.add_argument(
@@ -46,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--render", action="store_true", help="show the episodes in a window, one environment of each task at a time"
     )
     p.add_argument(
-        "--dataset-path", "--dataset_path", type=Path,
+        "--dataset-path", "--dataset_path", type=expanded,
         help="write the episodes here: robomimic HDF5 (.hdf5), or a store (no suffix)",
     )  # fmt: skip
     p.add_argument("--overwrite", action="store_true", help="replace files that exist")
@@ -84,8 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    if (args.run is None) == (args.agent is None):
+        raise ConfigError("give one run: seqrl run-trained-agent RUN, or --agent RUN")
+    args.agent = args.agent or args.run
     if min(args.n_rollouts, args.num_envs, args.video_episodes, args.video_every) < 1:
-        raise ConfigError("--n-rollouts, --num-envs, --video-episodes and --video-every must be at least 1")
+        raise ConfigError("--episodes (--n-rollouts), --num-envs, --video-episodes, --video-every must be at least 1")
     if args.horizon is not None and args.horizon < 1:
         raise ConfigError(f"--horizon must be at least 1, got {args.horizon}")
     if not 0 < args.fps <= 50:

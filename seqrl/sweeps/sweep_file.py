@@ -178,7 +178,10 @@ def read_sweep(file: str) -> tuple[SweepSection, dict[str, Any]]:
     Raises:
         ConfigError: That lists everything that is wrong with the sweep file, or names a base that is not there.
     """
-    section: SweepSection = build_section(SweepSection, read_config_values(file), file)
+    values = read_config_values(file)
+    if "algo_name" in values:
+        raise ConfigError(f'{file} is a run file; name it in a sweep file: {{"base": {json.dumps(file)}, "grid": ...}}')
+    section: SweepSection = build_section(SweepSection, values, file)
     if section.name is None:
         name = Path(file).stem
         if not re.match(FOLDER_NAME, name):

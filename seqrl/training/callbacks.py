@@ -124,7 +124,8 @@ class Callbacks:
     """
 
     def __init__(self, callbacks: Callback | Iterable[Callback], run: Run) -> None:
-        self._all = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+        are_several = isinstance(callbacks, Iterable) and not isinstance(callbacks, type)
+        self._all: list[Callback] = list(callbacks) if are_several else [callbacks]  # type: ignore[arg-type,list-item]
         self._run = run
         if wrong := [c for c in self._all if not isinstance(c, Callback)]:
             raise ConfigError(f"callbacks: must be objects of subclasses of seqrl.Callback, got {wrong[0]!r}")

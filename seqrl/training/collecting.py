@@ -100,10 +100,12 @@ def delete_replay(parts: Parts) -> None:
     """Delete everything that a run has collected; protected data stays.
 
     Raises:
-        CheckpointError: If the run has no replay.
+        CheckpointError: If the run has no replay, or others may share it (``collect.replay.path``).
     """
     if parts.replay is None:
         raise CheckpointError("this run has no replay")
+    if parts.algo.config.collect.replay.path is not None:
+        raise CheckpointError(f"{parts.replay.path} may be shared with other runs (collect.replay.path)")
     if parts.collector is not None:
         parts.collector.cut_off()
     if parts.writer is not None:

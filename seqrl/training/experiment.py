@@ -315,6 +315,7 @@ class Experiment:
             elif self._resume:
                 self.checkpoints.begin_again()
             log_summary(self.config, self.parts, self.progress.epoch, self.warn)
+            self.folder.settle()
         except BaseException as error:
             self.run_log.write_error(error)
             self.close()
@@ -409,6 +410,7 @@ class Experiment:
         Raises:
             EnvError: If there is no environment.
         """
+        self.parts.check_built("evaluate_val()")
         if self.evaluator is None:
             raise EnvError("there is no environment to evaluate in: give env.id, and set experiment.evaluation.enabled")
         check = self.ending.checking(self.parts.processes)

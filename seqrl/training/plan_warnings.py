@@ -66,7 +66,7 @@ def plan_warnings(
             f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
             + (
                 "take a larger collect.steps_per_epoch"
-                if getattr(config.algo, "calibrate", False)  # needs whole episodes
+                if getattr(config.algo, "calibrate", False) or hasattr(config.algo, "target_return")  # whole episodes
                 else f"collect.trajectory_steps={pieces} stores pieces as they come"
             )
         )
@@ -110,7 +110,10 @@ def _waiting(section: AlgoSection) -> list[str]:
 
 
 def _time_limit(tasks: Sequence[Task]) -> int | None:
-    """Return the longest time limit of environments that are registered with one."""
-    specs = [gym.registry.get(task.env_id) for task in tasks]
-    limits = [spec.max_episode_steps for spec in specs if spec is not None and spec.max_episode_steps is not None]
-    return max(limits, default=None)
+    """Return the longest time limit of environments that are registered with one, or are given one."""
+    limits = [
+        task.kwargs.get("max_episode_steps", spec.max_episode_steps)
+        for task in tasks
+        if (spec := gym.registry.get(task.env_id)) is not None
+    ]
+    return max((limit for limit in limits if limit is not None and limit > 0), default=None)

@@ -20,13 +20,11 @@ from seqrl.core.types import Trajectory
 from seqrl.data.store_info import StoreInfo
 from seqrl.training.collector import CollectStats, merged
 from seqrl.training.ray_actor import ActorBody, Batch
-from seqrl.training.weights import PublishedWeights
+from seqrl.training.weights import RANKS_PER_SLOT, PublishedWeights
 
 logger = logging.getLogger(__name__)
 
 POLL_S, SILENT_S, START_S = 0.2, 20.0, 120.0
-RANKS_PER_SLOT = 10_000
-"""Actors of one process; with the number of its slot they make ranks that no other collector of the run has."""
 OBJECT_STORE_BYTES = 500_000_000
 """Of a cluster on this machine: weights, and batches on their way."""
 ENVIRONMENT = {

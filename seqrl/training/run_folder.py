@@ -10,13 +10,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from seqrl.configs import BaseConfig
 from seqrl.configs.differences import differences, with_defaults
 from seqrl.core.checkpoint_card import CheckpointCard, pointed_at, write_pointer
 from seqrl.core.errors import CheckpointError, ConfigError
-from seqrl.core.files import FileLock, is_locked, is_temporary, remove_folder, remove_temporaries, write_json
+from seqrl.core.files import (
+    FileLock,
+    hidden_path,
+    is_locked,
+    is_temporary,
+    remove_folder,
+    remove_temporaries,
+    write_json,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +48,7 @@ CHANGEABLE_ON_RESUME = (
 )
 _LOCK = "lock"
 _RUNNING = "another process is running {path}; stop it first, or choose another name (--name)"
+_OPEN_HERE = "an Experiment of this process has {path} open; call its close() first"
 _CHECKPOINT = re.compile(r"epoch_(\d+)(_step_\d+|_unevaluated)?")
 MUST_FIT = (
     "algo_name",
@@ -83,23 +92,37 @@ class RunFolder:
         path: The folder.
         config: Written to ``config.json``; compared with the one there when resuming.
         resume: Go on with what is there, from the beginning if that run was stopped before it had saved anything.
-        overwrite: Delete what is there.
+        overwrite: Delete what is there as soon as the run has started (:meth:`settle`); if it cannot, that stays.
 
     Raises:
         ConfigError: If the folder exists and neither was asked for, if there is nothing to resume, or if the config
             differs from that of the run to resume in more than its length and logging; or if it cannot be made.
     """
 
+    _open_here: ClassVar[set[Path]] = set()
+    _lock: FileLock | None = None
+    _is_unsettled = False
+    _former: Path | None = None
+
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         self._set_paths(path)
         if is_running(path):
-            raise ConfigError(_RUNNING.format(path=path))
+            is_here = path.resolve() in self._open_here
+            raise ConfigError((_OPEN_HERE if is_here else _RUNNING).format(path=path))
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} should be the folder of the run, but is a file; choose another name")
         if resume:
             self._check_resumable(config)
         elif not self._is_bare():
-            self._clear(overwrite)
+            self._put_aside(overwrite)
+        try:
+            self._open(config, resume)
+        except BaseException:
+            self.release()
+            raise
+
+    def _open(self, config: BaseConfig, resume: bool) -> None:
+        path = self.path
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -112,6 +135,8 @@ class RunFolder:
             self._lock = FileLock(path / _LOCK)
         except BlockingIOError as error:  # two began in the same instant
             raise ConfigError(_RUNNING.format(path=path)) from error
+        self._open_here.add(path.resolve())
+        self._is_unsettled = not resume
         self._bring_back_last()
         for folder in (path, self.checkpoints, path / "published", path / "videos"):
             remove_temporaries(folder)
@@ -126,10 +151,25 @@ class RunFolder:
         folder._set_paths(path)
         return folder
 
+    def settle(self) -> None:
+        """Keep the folder, and delete what it has overwritten."""
+        if self._former is not None:
+            remove_folder(self._former)
+        self._is_unsettled, self._former = False, None
+
     def release(self) -> None:
-        """Let another process go on with the run; safe to call twice."""
-        if (lock := getattr(self, "_lock", None)) is not None:
-            lock.release()
+        """Let another process go on with the run; safe to call twice.
+
+        A new folder that was not settled goes, and what it was to overwrite comes back.
+        """
+        if self._lock is not None:
+            self._lock.release()
+            self._open_here.discard(self.path.resolve())
+        if self._is_unsettled:
+            remove_folder(self.path)
+        if self._former is not None and not self.path.exists():
+            os.replace(self._former, self.path)
+        self._is_unsettled, self._former = False, None
 
     def _set_paths(self, path: Path) -> None:
         self.path = path
@@ -144,7 +184,7 @@ class RunFolder:
             os.replace(old, self.last)
             return
 
-    def _clear(self, overwrite: bool) -> None:
+    def _put_aside(self, overwrite: bool) -> None:
         if not overwrite:
             go_on = "go on with it (--resume), " if (self.checkpoints / "last").is_file() else ""
             raise ConfigError(
@@ -152,7 +192,8 @@ class RunFolder:
             )
         if not self._is_run():
             raise ConfigError(f"{self.path} is not the folder of a run, so it is not overwritten; choose another name")
-        remove_folder(self.path)  # at once, so that a kill leaves nothing under its name
+        self._former = hidden_path(self.path)  # at once, so that a kill leaves nothing under its name
+        os.replace(self.path, self._former)
 
     def _is_run(self) -> bool:
         """Tell whether the folder was made by a run; only such a folder may be deleted."""

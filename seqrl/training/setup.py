@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -41,6 +42,7 @@ from seqrl.training.collector import Collector, build_exploration
 from seqrl.training.data_checks import (
     action_range,
     check_bounds,
+    check_collection,
     check_next_obs,
     check_relabelers,
     check_rewards,
@@ -55,9 +57,16 @@ from seqrl.training.progress import Progress
 from seqrl.training.rendering import check_rendering
 from seqrl.training.run_folder import RunFolder, default_name, join_run, saved_config, whole_folder
 from seqrl.training.run_log import RunLog
-from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
-from seqrl.training.weights import CollectorSlot
+from seqrl.training.sources import (
+    Data,
+    budget_of,
+    replay_source,
+    sequence_dataset,
+)
+from seqrl.training.weights import RANKS_PER_SLOT, CollectorSlot
 from seqrl.training.world import GivenMakers, Warn, World, build_eval_env, find_world, training_makers
+
+logger = logging.getLogger(__name__)
 
 MAX_NAME_BYTES = 240
 """Of a run; systems take 255, and what is written beside it first has 14 more."""
@@ -85,6 +94,11 @@ def check_call(
     Raises:
         ConfigError: If so.
     """
+    if not isinstance(config, BaseConfig):
+        raise ConfigError(
+            f"a config is needed, as config_factory gives it, not {type(config).__name__}; seqrl.train takes names, "
+            "files and dicts"
+        )
     if resume and overwrite:
         raise ConfigError("resume goes on with a run, overwrite deletes it; give one of the two")
     if role not in ("both", "learn", "collect"):
@@ -214,20 +228,11 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
     check_rewards(config, algo, parts.data, warn)
     warn_of_clipped(parts.world, parts.data, warn)
     if is_collecting(config, parts.role) or parts.commands_actors:
-        _check_collection(config, algo, parts.world)
+        check_collection(config, algo, parts.world)
     for section, what in ((config.train, "train"), (config.collect, "collect")):
         num_epochs = config.train.num_epochs
         if section.steps_per_epoch and 0 < num_epochs <= section.start_epoch:
             warn(f"{what}.start_epoch {section.start_epoch} is beyond train.num_epochs {num_epochs}")
-
-
-def _check_collection(config: BaseConfig, algo: Algo, world: World) -> None:
-    algo.codec.check_bounded()
-    if not world.gives_goals(algo):
-        raise ConfigError("observation.goal_keys: the environment gives no goals, so nothing can be collected in it")
-    makers, num_envs = training_makers(config, world), config.collect.num_envs
-    if not callable(makers) and num_envs < len(makers):
-        raise ConfigError(f"collect.num_envs is {num_envs}, fewer than the {len(makers)} environments that share them")
 
 
 def take_first_weights(algo: Algo, data: Data, warn: Warn) -> None:
@@ -438,7 +443,15 @@ def build_updater(
 def build_collector(config: BaseConfig, parts: Parts, env: BatchedEnv) -> Collector:
     """Return what acts in the training environments, and writes to the replay."""
     collect, seed, processes = config.collect, config.train.seed, parts.processes
-    rank = processes.rank if parts.slot is None else processes.number + parts.slot.number  # no two of a run are equal
+    if env.num_envs != collect.num_envs:
+        logger.warning(
+            "there are %d environments, and collect.num_envs is %d, by which steps and train.replay_ratio are counted; "
+            "set it to %d",
+            env.num_envs,
+            collect.num_envs,
+            env.num_envs,
+        )
+    rank = processes.rank if parts.slot is None else (parts.slot.number + 1) * RANKS_PER_SLOT  # no two are equal
     exploration = build_exploration(collect, env, seed, rank)
     return Collector(parts.algo, env, exploration, collect, replay_write(config, parts), seed=seed, rank=rank)
 

@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
+from seqrl.algo.algo import Algo
+from seqrl.algo.chunk_policy import ChunkPolicy
+from seqrl.algo.decision_transformer import DecisionTransformer
 from seqrl.algo.ema import num_parameters
+from seqrl.algo.hbc import HBC
+from seqrl.algo.iris import IRIS
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import ConfigError
 from seqrl.core.host import peak_memory_gb
@@ -35,6 +40,16 @@ def log_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> Non
         planned = gradient_steps_planned(config, epoch)
         for text in plan_warnings(config, parts.algo.obs, parts.world.train_tasks, planned, steps):
             warn(text)
+        if steps and _only_imitates(parts.algo):
+            warn(
+                f"{config.algo_name} imitates all episodes alike, its own in the environment too: learn from data "
+                "alone (--dataset FILE --gradient-steps N), or by an algorithm that learns from rewards"
+            )
+
+
+def _only_imitates(algo: Algo) -> bool:
+    """Tell whether an algorithm of seqrl takes actions for good whatever they led to."""
+    return isinstance(algo, ChunkPolicy | HBC) and not isinstance(algo, DecisionTransformer | IRIS)
 
 
 def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> str:

@@ -23,6 +23,9 @@ from seqrl.data import Store
 
 logger = logging.getLogger(__name__)
 
+RANKS_PER_SLOT = 10_000
+"""Ranks of one collector, or Ray actors; from its slot's number they make ranks that nothing else of the run has."""
+
 _WEIGHTS, _FINISHED = "weights.safetensors", "finished"
 _PROGRESS, _SHARD = "progress.json", "shard.json"
 _TRIES = 5

@@ -145,6 +145,18 @@ def test_an_existing_folder_is_kept(trained, capsys):
     assert sorted((p, p.stat().st_mtime_ns) for p in trained.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "wrong", [["--set", 'algo.optimizer.rates={"actr": 0.1}'], ["--set", "algo.sequence_encoder.dropuot=1"]]
+)
+def test_a_run_that_cannot_start_overwrites_nothing_and_leaves_nothing(wrong, trained, folder, capsys):
+    where = ["--set", f"experiment.output_dir={trained.parent}", "--name", trained.name, "--overwrite"]
+    before = sorted((p, p.stat().st_mtime_ns) for p in trained.rglob("*"))
+    assert run(train.main, ["--config", "bc.json", *TINY, *where, *wrong], capsys)[0] == 2
+    assert sorted((p, p.stat().st_mtime_ns) for p in trained.rglob("*")) == before
+    assert run(train.main, ["--config", "bc.json", *TINY, "--name", "new", *wrong], capsys)[0] == 2
+    assert not (folder / "runs" / "new").exists()
+
+
 def test_a_folder_that_is_no_run_is_never_overwritten(folder, capsys):
     (folder / "runs" / "precious").mkdir(parents=True)
     (folder / "runs" / "precious" / "thesis.txt").write_text("years")
@@ -226,7 +238,7 @@ def test_run_trained_agent(trained, folder, capsys):
     assert code == 0
     assert json.loads(out)["eval/episodes"] == 6
     assert (folder / "v" / "x.gif").read_bytes()[:3] == b"GIF"
-    assert json.loads(run(run_trained_agent.main, arguments, capsys)[1]) == json.loads(out)
+    assert json.loads(run(run_trained_agent.main, arguments[1:], capsys)[1]) == json.loads(out)
     code, out, _ = run(get_dataset_info.main, ["--dataset", "d.hdf5", "--json", "--verify"], capsys)
     assert code == 0
     assert json.loads(out)["trajectories"] == 6
@@ -408,6 +420,7 @@ def test_unknown_command(capsys):
     code, _, err = run(main, ["trian"], capsys)
     assert code == 2
     assert "did you mean 'train'?" in err
+    assert "did you mean 'run-trained-agent'?" in run(main, ["evaluate", "runs/a"], capsys)[2]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import seqrl
 import seqrl.envs
 from seqrl.configs import config_factory
-from seqrl.core.errors import ConfigError
+from seqrl.core.errors import ConfigError, EnvError
 
 TINY = {
     "train": {"num_epochs": 2, "steps_per_epoch": 3, "batch_size": 4, "window_steps": 5},
@@ -236,3 +236,32 @@ def test_a_function_that_takes_no_render_mode_costs_a_note_and_no_warning():
     assert "no video: balanced() has no argument 'render_mode' to pass on to the environment" in said
     assert "warning: no video" not in said
     assert "Traceback" not in said
+
+
+def test_what_is_no_run_no_config_and_no_callback_is_told():
+    with pytest.raises(ConfigError, match=r"a run, a checkpoint or its path is needed, not int"):
+        seqrl.evaluate(5)
+    with pytest.raises(
+        ConfigError, match=r"config_factory gives it, not dict; seqrl.train takes names, files and dicts"
+    ):
+        seqrl.Experiment({})
+    for wrong in (seqrl.Callback, print):
+        with pytest.raises(ConfigError, match=r"callbacks: must be objects of subclasses of seqrl.Callback"):
+            seqrl.Experiment(config_factory("bc", {}), callbacks=wrong)
+    with pytest.raises(ConfigError, match=r"dataset: give several as train="):
+        seqrl.train("bc", dataset=["a.hdf5", "b.hdf5"])
+    with pytest.raises(ConfigError, match=r"call start\(\) before evaluate_val\(\)"):
+        seqrl.Experiment(config_factory("bc", {"env": {"id": "CartPole-v1"}})).evaluate_val()
+    with pytest.raises(ConfigError, match=r"initial_weight has no effect without anneal_epochs"):
+        config_factory("actor_critic", {"collect": {"replay": {"initial_weight": 0.5}}})
+
+
+def test_home_is_where_a_run_lies(run, monkeypatch):
+    monkeypatch.setenv("HOME", str(run.path.parent))
+    assert seqrl.Run(f"~/{run.path.name}").config == run.config
+    assert seqrl.evaluate(f"~/{run.path.name}", 2.0)["eval/episodes"] == 2
+
+
+def test_a_vector_in_place_of_an_environment_is_told_where_it_goes():
+    with pytest.raises(EnvError, match=r"make_train_env="):
+        seqrl.train("actor_critic", env=lambda: gym.make_vec("CartPole-v1", 2), collect={"steps_per_epoch": 5})

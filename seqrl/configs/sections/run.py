@@ -183,6 +183,12 @@ class SourceSection(Section):
         None, description="What changes the trajectories when they are drawn."
     )
 
+    @model_validator(mode="after")
+    def _reaches_its_weight(self) -> SourceSection:
+        if self.initial_weight is not None and not self.anneal_epochs:
+            raise ValueError("initial_weight has no effect without anneal_epochs, the epochs until weight is reached")
+        return self
+
 
 class DataSection(SourceSection):
     """One source of trajectories: a file, or a scripted expert."""

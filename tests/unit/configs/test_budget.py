@@ -130,6 +130,27 @@ def test_calibration_gets_whole_episodes_and_one_discount():
         assert found == ((None, []) if calibrate else (64, [0.1, 0.9]))
 
 
+def test_returns_that_are_told_are_those_of_whole_episodes():
+    values = {"algo_name": "decision_transformer"}
+    assert planned(values, env_steps=20_000, horizon=200)[0].collect.trajectory_steps is None
+
+
+def test_a_later_start_leaves_the_budget_as_it_is():
+    config, _ = planned({"collect": {"start_epoch": 20}, "train": {"start_epoch": 10}}, env_steps=20_000, horizon=50)
+    collect, epochs = config.collect, config.train.num_epochs
+    taken = (epochs - 20) * collect.num_envs * collect.steps_per_epoch
+    assert 0.9 * 20_000 < taken <= 20_000
+    assert collect.exploration.anneal_steps == pytest.approx(taken / collect.num_envs / 2, rel=0.05)
+    updates = (epochs - 10) * config.train.steps_per_epoch
+    assert config.algo.optimizer.warmup_steps == pytest.approx(updates / 20, rel=0.05)
+    for values, key in (
+        ({"collect": {"start_epoch": 40}}, "collect.start_epoch is 40"),
+        ({"collect": {"steps_per_epoch": 0}}, "collect.steps_per_epoch is 0"),
+    ):
+        with pytest.raises(ConfigError, match=f"{key}, so none of the 20000 environment steps would be taken"):
+            planned(values, env_steps=20_000, horizon=50)
+
+
 @pytest.mark.parametrize(("kind", "dropout"), [("categorical", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)

@@ -157,6 +157,22 @@ def test_a_component_of_another_type_keeps_no_settings_of_the_first():
     assert (merged["algo"]["sequence_encoder"], len(dropped)) == ({"type": "gru"}, 1)
 
 
+def test_an_object_changes_the_keys_that_it_has():
+    values = {"collect": {"num_envs": 12, "steps_per_epoch": 5}, "algo": {"memory": {"type": "gru", "d_hidden": 64}}}
+    assert apply_overrides(values, ['collect={"num_envs": 4}', 'algo.memory={"type": "gru", "num_layers": 1}']) == []
+    assert values["collect"] == {"num_envs": 4, "steps_per_epoch": 5}
+    assert values["algo"]["memory"] == {"type": "gru", "d_hidden": 64, "num_layers": 1}
+    (dropped,) = apply_overrides(values, ['algo.memory={"type": "lstm", "num_layers": 1}'])
+    assert values["algo"]["memory"] == {"type": "lstm", "num_layers": 1}
+    assert dropped == "algo.memory.type=lstm drops algo.memory.{d_hidden}"
+
+
+def test_arguments_of_an_environment_and_empty_objects_replace_what_was_there():
+    values = {"env": {"kwargs": {"size": 3}}, "algo": {"rates": {"actor": 0.1}}}
+    assert apply_overrides(values, ['env.kwargs={"length": 4}', "algo.rates={}"]) == []
+    assert values == {"env": {"kwargs": {"length": 4}}, "algo": {"rates": {}}}
+
+
 def test_arguments_of_an_environment_are_no_component():
     values = {"env": {"kwargs": {"type": "a", "n": 1, "map": {"type": "a", "size": 3}}}}
     merged, dropped = layered(values, {"env": {"kwargs": {"type": "b", "map": {"type": "b"}}}})

@@ -325,3 +325,29 @@ def test_environments_without_an_id_are_named_by_their_class(vectorization):
     env = make_batched_env([Silent, Other], 2, vectorization=vectorization)
     assert env.reset(seed=0).env_name == ("Silent", "Other")
     env.close()
+
+
+class Dying(Telling):
+    """Its process ends while it is made, or in its first reset; never in the process that the test runs in."""
+
+    def __init__(self, home, in_reset):
+        super().__init__()
+        self.home, self.in_reset = home, in_reset
+        self._end(not in_reset)
+
+    def _end(self, now):
+        if now and os.getpid() != self.home:
+            os._exit(3)
+
+    def reset(self, **options):
+        self._end(self.in_reset)
+        return super().reset(**options)
+
+
+def test_a_process_that_ends_before_the_first_step_is_told_of():
+    with pytest.raises(EnvError, match=r"ended while it made its environments; a script .* needs `if __name__"):
+        make_batched_env(functools.partial(Dying, os.getpid(), False), 2, vectorization="async")
+    env = make_batched_env(functools.partial(Dying, os.getpid(), True), 2, vectorization="async")
+    with pytest.raises(EnvError, match=r"the process of row .* died in reset"):
+        env.reset(seed=0)
+    env.close()

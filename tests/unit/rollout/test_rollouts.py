@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from seqrl.envs import BatchedEnv, make_batched_env
 from seqrl.envs.make import env_maker
+from seqrl.rollout import rollouts
 from seqrl.rollout.rollouts import ScriptedPolicy, collect_episodes, evaluate_episodes, play, row_quota
 
 
@@ -166,3 +167,12 @@ def test_noise_replaces_that_share_of_the_experts_actions():
     assert not np.array_equal(noisy, actions(0.4, seed=1))
     assert np.mean(noisy == 2) == pytest.approx(0.1, abs=0.03)  # one of four random actions, in 40 % of the steps
     np.testing.assert_allclose([np.mean(random == a) for a in range(4)], 0.25, atol=0.05)
+
+
+def test_episodes_that_do_not_end_are_told_once(monkeypatch, caplog):
+    monkeypatch.setattr(rollouts, "ENDLESS_AFTER", 20)
+    evaluate_episodes(_env([[10_000], [10_000]]), _still, 2, seed=0, max_steps=60)
+    assert caplog.text.count("no episode has ended within 20 steps of each environment") == 1
+    caplog.clear()
+    evaluate_episodes(_env([[10_000], [15]]), _still, 2, seed=0, max_steps=60)
+    assert not caplog.text

@@ -130,6 +130,12 @@ def test_what_is_wrong_with_a_sweep_file_is_told(values, message, tmp_path):
     assert message in refused(tmp_path, **values)
 
 
+def test_a_run_file_is_told_to_be_the_base_of_a_sweep(tmp_path):
+    (tmp_path / "bc.json").write_text(json.dumps(BASE))
+    with pytest.raises(ConfigError, match=r'bc.json is a run file; name it in a sweep file: {"base": '):
+        read_sweep(str(tmp_path / "bc.json"))
+
+
 def test_a_file_whose_name_is_no_folders_is_told_to_give_one(tmp_path):
     file = tmp_path / "my sweep (1).json"
     file.write_text(json.dumps({"base": BASE, "grid": {WIDTH: [2]}}))

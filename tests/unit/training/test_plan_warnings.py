@@ -68,6 +68,14 @@ def test_pieces_and_environments_without_a_limit_need_no_warning():
     assert warnings_of(("algo.gamma", 0.999), ("algo.time_limits", "end")) == []
 
 
+def test_a_limit_among_the_arguments_of_an_environment_counts():
+    config = config_factory("actor_critic", GOOD)
+    config.collect.steps_per_epoch = 100
+    for env, limit, is_told in (("CartPole-v1", 80, False), ("CartPole-v1", -1, False), ("seqrl/Bandit-v0", 900, True)):
+        found = plan_warnings(config, {}, [Task(env, {"max_episode_steps": limit})], 2_000, 10_000)
+        assert [f"episodes may take {limit} steps" in text for text in found] == [True] * is_told
+
+
 @pytest.mark.parametrize(("name", "steps", "is_told"), [("gl", 10, True), ("hbc", 8, True), ("iris", 7, False)])
 def test_subgoals_that_windows_hardly_show_are_told(name, steps, is_told):
     values = {"train": {"window_steps": 8}, "algo": {"planner": {"subgoal_steps": steps}}}

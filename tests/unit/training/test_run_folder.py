@@ -25,6 +25,7 @@ def path(tmp_path):
 
 def _started(path, config=None, last=True):
     folder = RunFolder(path, config or _config())
+    folder.settle()
     if last:
         folder.checkpoint(1).mkdir()
         folder.point("last", folder.checkpoint(1))
@@ -64,12 +65,28 @@ def test_overwrite_replaces_a_run(path):
     assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
 
 
+def test_a_run_that_cannot_start_leaves_the_folder_as_it_was(path):
+    _started(path).release()
+    (path / "metrics.jsonl").write_text("{}\n")
+    before = sorted(p.relative_to(path) for p in path.rglob("*"))
+    folder = RunFolder(path, _config(train={"seed": 5}), overwrite=True)
+    assert not (path / "metrics.jsonl").exists()
+    folder.release()
+    assert sorted(p.relative_to(path) for p in path.rglob("*")) == before
+    assert [p.name for p in path.parent.iterdir()] == ["mine"]
+    new = RunFolder(path.with_name("new"), _config())
+    new.release()
+    new.release()
+    assert not new.path.exists()
+
+
 def test_a_kill_while_a_run_is_replaced_leaves_its_name_free(path, monkeypatch):
     _started(path).release()
+    folder = RunFolder(path, _config(train={"seed": 5}), overwrite=True)
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        RunFolder(path, _config(), overwrite=True)
-    assert not path.exists()
+        folder.settle()
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
 
 
 @pytest.mark.parametrize("content", [None, '{"model_type": "llama"}', "not json", "[]"])
@@ -168,8 +185,7 @@ def test_a_checkpoint_that_was_being_replaced_is_brought_back(path):
 
 
 def test_data_may_have_moved(path):
-    folder = RunFolder(path, _config(train={"data": [{"path": "here.hdf5"}]}))
-    folder.release()
+    _started(path, _config(train={"data": [{"path": "here.hdf5"}]}))
     saved = json.loads((path / "config.json").read_text())
     assert changes_since(saved, _config(train={"data": [{"path": "there.hdf5"}]})) == []
     (line,) = changes_since(saved, _config(train={"data": [{"path": "there.hdf5", "weight": 2.0}]}))
