@@ -144,7 +144,8 @@ class OnnxPolicy:
         rows = array if is_batched else array[None]
         kind = _numpy_type(self._inputs.get(_OBS + name, "tensor(float)"))
         if np.dtype(kind).kind == "f":  # before the look: a double may be too large for it
-            rows = rows.astype(kind, copy=False)
+            with np.errstate(over="ignore"):
+                rows = rows.astype(kind, copy=False)
         entry.check_values(rows)
         return rows.astype(kind, copy=False)
 

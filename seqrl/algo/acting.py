@@ -71,11 +71,14 @@ def evaluating(algo: ActingAlgo) -> Iterator[None]:
     if not algo.nets.training:
         yield
         return
+    frozen = [net for net in algo.nets.modules() if not net.training]
     algo.set_eval()
     try:
         yield
     finally:
         algo.set_train()
+        for net in frozen:
+            net.training = False
 
 
 @runtime_checkable

@@ -276,14 +276,10 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    num_epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
-    epochs, learning = (num_epochs - value_at(values, f"{what}.start_epoch", 0) for what in ("collect", "train"))
-    per_epoch = value_at(values, "collect.steps_per_epoch", total // max(1, epochs * num_envs))
-    if epochs < 1 or per_epoch == 0 < total // max(1, epochs * num_envs):
-        key = "collect.start_epoch" if epochs < 1 else "collect.steps_per_epoch"
-        raise ConfigError(
-            f"{key} is {value_at(values, key)}, so none of the {total} environment steps would be taken; leave it out"
-        )
+    epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
+    per_epoch = value_at(values, "collect.steps_per_epoch", total // (epochs * num_envs))
+    if has_value(values, "collect.steps_per_epoch") and not per_epoch:
+        raise ConfigError(f"collect.steps_per_epoch is 0, so none of {total} environment steps would be taken")
     if not 0 < epochs * num_envs * per_epoch <= total:
         places = f"{num_envs} environment{'s' * (num_envs > 1)}"
         raise ConfigError(
@@ -291,14 +287,16 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{max(1, per_epoch)}; take more steps, or set train.num_epochs, collect.num_envs or "
             "collect.steps_per_epoch"
         )
-    total = _planned(budget, epochs * num_envs * per_epoch, "collect.num_envs and collect.steps_per_epoch")
+    collecting = max(1, epochs - value_at(values, "collect.start_epoch", 0))
+    collected = collecting * num_envs * per_epoch
+    total = _planned(budget, collected, "collect.num_envs, collect.steps_per_epoch and collect.start_epoch")
     ratio = value_at(values, "train.replay_ratio", None)
     updates = value_at(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not has_value(values, "train.replay_ratio")
     if updates is None or ratio is not None:
         ratio = ratio or _replay_ratio(values, budget, total)
         updates = max(1, round(ratio * per_epoch * num_envs))
-    anneal = max(1, round(0.5 * total / num_envs))
+    anneal = max(1, round(0.5 * (total if collecting == epochs else collected) / num_envs))
     rollouts = f"{total} steps in {num_envs} environments"
     most = value_at(values, "collect.replay.max_transitions", None)
     begin = max(1, total // 50 if most is None else min(total // 50, most // 2))
@@ -327,7 +325,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += _reactive(values) if _is_reactive(values, budget) else []
-    return [*out, *_optimizer(updates * learning), *_values(values, budget), *_of_time(values, budget)]
+    return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
 
 
 def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> float:

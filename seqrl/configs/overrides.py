@@ -13,7 +13,7 @@ def apply_overrides(values: dict[str, Any], overrides: Iterable[str]) -> list[st
     """Apply ``a.b=c`` texts to ``values`` in place, and return what was dropped, one line each.
 
     The value is read as JSON where it is JSON, Python's True, False and None as such, and as text elsewhere. An object
-    changes the keys that it has, as :func:`layered` does; an empty one, and ``kwargs``, replace what was there.
+    changes the keys that it has, at any depth; an empty one, and ``kwargs``, replace what was there.
     Setting the ``type`` of a component to another one replaces the section by that type's defaults.
 
     Raises:
@@ -82,10 +82,11 @@ def _assign(parent: Any, keys: list[str], value: Any) -> list[str]:
         parent[_index(parent, last, ".".join(keys))] = value
         return []
     section, gone = ".".join(keys[:-1]), list[str]()
-    if isinstance(value, dict) and value and isinstance(parent.get(last), dict) and not last.endswith("kwargs"):
-        merged, gone = layered({last: parent[last]}, {last: value}, section)
-        parent[last] = merged[last]
-        return gone
+    former, path = parent.get(last), ".".join(keys)
+    if isinstance(value, dict) and value and isinstance(former, dict) and not _within_kwargs(path):
+        if "type" not in value or value["type"] == former.get("type"):
+            return [line for key, inner in value.items() for line in _assign(former, [*keys, key], inner)]
+        gone = _dropped(path, value["type"], set(former) - set(value))
     if last == "type" and isinstance(value, str) and not _within_kwargs(section) and parent.get("type") != value:
         gone = _dropped(section, value, parent)
         parent.clear()

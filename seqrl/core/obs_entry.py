@@ -123,8 +123,8 @@ def mask_rows(action_mask: Any, num_rows: int, factors: Sequence[int]) -> list[A
         DataError: If there is none.
     """
     shapes = [(num_rows, size) for size in factors]
-    if isinstance(action_mask, tuple) and [np.shape(part) for part in action_mask] == shapes:
-        return list(np.concatenate([np.asarray(part) for part in action_mask], axis=-1))
+    if isinstance(action_mask, tuple) and [getattr(part, "shape", None) for part in action_mask] == shapes:
+        return list(np.concatenate(action_mask, axis=-1))
     rows = list(action_mask) if np.iterable(action_mask) else [action_mask]
     if not rows:
         raise DataError(f"action_mask has no rows, but the observation has {counted_rows(num_rows)}")

@@ -271,7 +271,9 @@ class ActionCodec:
 
     def nested(self, actions: np.ndarray) -> Any:
         """Return ``(..., *shape)`` numbers as the environment takes them: the inverse of :meth:`flat`."""
-        return nested_actions(self.space, actions) if self.is_nested else actions.astype(self.space.dtype, copy=False)
+        if self.is_nested:
+            return nested_actions(self.space, actions)
+        return actions if self.kind == "continuous" else actions.astype(self.space.dtype, copy=False)
 
     def _split(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the values and the choices of hybrid policy actions, or flags."""

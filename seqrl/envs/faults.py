@@ -290,7 +290,9 @@ def reset_within(env: VectorEnv[Any, Any, Any], seed: int | None, timeout_s: flo
         env.reset_async(seed=seed)
         return env.reset_wait(timeout=timeout_s)
     except (EOFError, ConnectionError) as error:
-        dead = _dead_rows(env, error)
+        dead = [] if str(error) else _dead_rows(env, error)  # what an environment raised says something
+        if not dead:
+            raise
         raise RowsFailedError(f"the process of row {', '.join(map(str, dead))} died in reset", dead) from error
 
 

@@ -17,6 +17,7 @@ from seqrl.configs.differences import differences, with_defaults
 from seqrl.configs.dotted import value_at
 from seqrl.core.checkpoint_card import CheckpointCard, find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from seqrl.core.files import is_temporary
 from seqrl.reports.series import Axis, Rows, points_of, read_metrics
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ def find_runs(path: str | Path) -> list[Path]:
     path = Path(path)
     if is_run(path):
         return [path]
-    found = sorted(file.parent for file in path.rglob("metrics.jsonl") if is_run(file.parent))
+    files = [file for file in path.rglob("metrics.jsonl") if not any(map(is_temporary, file.relative_to(path).parts))]
+    found = sorted(file.parent for file in files if is_run(file.parent))
     if found:
         return found
     if not path.exists():

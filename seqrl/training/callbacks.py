@@ -124,7 +124,7 @@ class Callbacks:
     """
 
     def __init__(self, callbacks: Callback | Iterable[Callback], run: Run) -> None:
-        are_several = isinstance(callbacks, Iterable) and not isinstance(callbacks, type)
+        are_several = isinstance(callbacks, Iterable) and not isinstance(callbacks, type | Callback)
         self._all: list[Callback] = list(callbacks) if are_several else [callbacks]  # type: ignore[arg-type,list-item]
         self._run = run
         if wrong := [c for c in self._all if not isinstance(c, Callback)]:

@@ -18,7 +18,7 @@ from seqrl.data.extras import RETURNS
 from seqrl.data.mixture import Source
 from seqrl.data.statistics import column_stats
 from seqrl.data.store_info import codec_for
-from seqrl.training.sources import Data, blank_trajectory, build_relabeler
+from seqrl.training.sources import Data
 from seqrl.training.world import World, training_makers
 
 MOST_ACTIONS = 1 << 18
@@ -156,11 +156,10 @@ def _share_outside(source: Source, space: spaces.Box, encode: Callable[[np.ndarr
 
 
 def check_collection(config: BaseConfig, algo: Algo, world: World) -> None:
-    """Refuse environments, pieces of episodes and relabelers that do not fit what would be collected.
+    """Refuse environments and pieces of episodes that do not fit what would be learned from.
 
     Raises:
         ConfigError: If so.
-        DataError: If a relabeler does not fit.
         EnvError: If actions have no bounds.
     """
     algo.codec.check_bounded()
@@ -171,9 +170,6 @@ def check_collection(config: BaseConfig, algo: Algo, world: World) -> None:
             f"collect.trajectory_steps is {config.collect.trajectory_steps}, and {config.algo_name} learns from the "
             "returns of whole episodes: set it to null"
         )
-    relabeler = build_relabeler(config.collect.replay)
-    if relabeler is not None and relabeler.needs == "trajectory":
-        relabeler.relabel_trajectory(blank_trajectory(world.info), generator(0, "relabel")).check()
     makers, num_envs = training_makers(config, world), config.collect.num_envs
     if not callable(makers) and num_envs < len(makers):
         raise ConfigError(f"collect.num_envs is {num_envs}, fewer than the {len(makers)} environments that share them")

@@ -33,6 +33,9 @@ from seqrl.training.weights import Publisher
 
 logger = logging.getLogger(__name__)
 
+WAITING_EPOCHS = 5
+"""Epochs without enough to learn from, after which that is said."""
+
 
 @dataclass(frozen=True)
 class Hooks:
@@ -170,12 +173,15 @@ class Epochs:
             logger.info(text, done, planned)
 
     def _tell_what_was_dropped(self) -> None:
-        num_dropped, num_taken = self._progress.num_dropped, self._parts.num_steps
-        if num_dropped > num_taken / 10 and num_taken and self._parts.processes.is_main:
+        if self._progress.num_dropped > self._parts.num_steps / 10 and self._parts.num_steps:
+            self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
+        if self._parts.processes.is_main:
             self._run_log.warn(
-                f"{num_dropped} planned gradient steps were not taken, as the replay had too little: only whole "
-                "episodes are stored, or pieces of collect.trajectory_steps; collect.replay.min_transitions is "
-                f"{self._config.collect.replay.min_transitions}"
+                f"{self._progress.num_dropped} planned gradient steps were not taken, as the replay had too little: "
+                "only whole episodes are stored, or pieces of collect.trajectory_steps; "
+                f"collect.replay.min_transitions is {self._config.collect.replay.min_transitions}"
             )
 
     def run_epoch(self, epoch: int) -> None:
@@ -194,6 +200,8 @@ class Epochs:
                 learned = self._learn_epoch(epoch)
             else:
                 progress.num_dropped += config.train.steps_per_epoch
+                if progress.num_dropped == WAITING_EPOCHS * config.train.steps_per_epoch:
+                    self._tell_dropped()
         progress.end_epoch()
         elapsed = time.perf_counter() - begin
         numbers = epoch_metrics(parts, collected, learned, elapsed) | host_metrics(cpu_seconds() - cpu_begin, elapsed)

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,7 +123,7 @@ class RunFolder:
             raise
 
     def _open(self, config: BaseConfig, resume: bool) -> None:
-        path = self.path
+        path, is_own = self.path, not self.path.exists()
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -136,7 +137,7 @@ class RunFolder:
         except BlockingIOError as error:  # two began in the same instant
             raise ConfigError(_RUNNING.format(path=path)) from error
         self._open_here.add(path.resolve())
-        self._is_unsettled = not resume
+        self._is_unsettled = is_own and not resume
         self._bring_back_last()
         for folder in (path, self.checkpoints, path / "published", path / "videos"):
             remove_temporaries(folder)
@@ -152,9 +153,11 @@ class RunFolder:
         return folder
 
     def settle(self) -> None:
-        """Keep the folder, and delete what it has overwritten."""
+        """Keep the folder, and delete what it has overwritten, also what killed starts have put aside."""
         if self._former is not None:
-            remove_folder(self._former)
+            for old in self.path.parent.iterdir():
+                if old.name.startswith(f".{self.path.name}.") and old.name.endswith(".old") and is_temporary(old.name):
+                    shutil.rmtree(old, ignore_errors=True)
         self._is_unsettled, self._former = False, None
 
     def release(self) -> None:
@@ -165,11 +168,13 @@ class RunFolder:
         if self._lock is not None:
             self._lock.release()
             self._open_here.discard(self.path.resolve())
-        if self._is_unsettled:
-            remove_folder(self.path)
-        if self._former is not None and not self.path.exists():
-            os.replace(self._former, self.path)
-        self._is_unsettled, self._former = False, None
+        try:
+            if self._is_unsettled:
+                remove_folder(self.path)
+        finally:
+            if self._former is not None and not self.path.exists():
+                os.replace(self._former, self.path)
+            self._is_unsettled, self._former = False, None
 
     def _set_paths(self, path: Path) -> None:
         self.path = path

@@ -322,19 +322,15 @@ def replay_source(store: Store, section: ReplaySection) -> Source:
 
 def transition_bytes(info: StoreInfo) -> int:
     """Return the bytes that one transition takes on disk, without the log and without action masks in ``info``."""
-    return sum(column[0].nbytes for column in trajectory_columns(blank_trajectory(info)).values())
-
-
-def blank_trajectory(info: StoreInfo) -> Trajectory:
-    """Return a trajectory of one step as the replay will have them, all zero."""
     specs, codec = obs_specs(info.observation_space), action_codec(info.action_space)
-    return Trajectory(
+    blank = Trajectory(
         obs={k: np.zeros((2, *s.shape), s.dtype) for k, s in specs.items()},
         actions=np.zeros((1, *codec.shape), codec.dtype),
         rewards=np.zeros(1, np.float32),
         terminated=np.zeros(1, bool),
-        truncated=np.ones(1, bool),
+        truncated=np.zeros(1, bool),
     )
+    return sum(column[0].nbytes for column in trajectory_columns(blank).values())
 
 
 def predicted_replay_bytes(info: StoreInfo, budget: Budget, num_transitions: int) -> int:

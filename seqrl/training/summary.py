@@ -42,14 +42,15 @@ def log_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> Non
             warn(text)
         if steps and _only_imitates(parts.algo):
             warn(
-                f"{config.algo_name} imitates all episodes alike, its own in the environment too: learn from data "
+                f"{config.algo_name} imitates all episodes alike, including those that it collects: learn from data "
                 "alone (--dataset FILE --gradient-steps N), or by an algorithm that learns from rewards"
             )
 
 
 def _only_imitates(algo: Algo) -> bool:
     """Tell whether an algorithm of seqrl takes actions for good whatever they led to."""
-    return isinstance(algo, ChunkPolicy | HBC) and not isinstance(algo, DecisionTransformer | IRIS)
+    is_ours = type(algo).__module__.startswith("seqrl.")
+    return is_ours and isinstance(algo, ChunkPolicy | HBC) and not isinstance(algo, DecisionTransformer | IRIS)
 
 
 def start_summary(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> str:

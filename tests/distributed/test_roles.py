@@ -156,7 +156,7 @@ def test_a_run_belongs_to_one_learner(tmp_path):
     first = Experiment(config)
     first.start()
     for options in ({"resume": True}, {"overwrite": True}, {}):
-        with pytest.raises(ConfigError, match="another process is running"):
+        with pytest.raises(ConfigError, match=r"an Experiment of this process has .* open"):
             Experiment(config, **options).start()
     first.learn()
     Experiment(config, overwrite=True).start()

@@ -224,6 +224,14 @@ def test_steps_that_were_dropped_are_told_at_the_end_of_a_resumed_run(tmp_path, 
     assert f"{dropped} planned gradient steps were not taken" in caplog.text
 
 
+def test_a_run_that_waits_for_data_says_so_before_its_end(tmp_path, caplog):
+    told = []
+    hook = type("Hook", (seqrl.Callback,), {"on_epoch_end": lambda self, run, metrics: told.append(caplog.text)})
+    changes = {"collect": {"replay": {"min_transitions": 100_000}}, "train": {"num_epochs": 7}}
+    run(small(tmp_path, **changes, experiment={"evaluation": {"enabled": False}}), callbacks=hook())
+    assert ["20 planned gradient steps were not taken" in text for text in told] == [False] * 4 + [True] * 3
+
+
 def test_a_budget_is_kept_and_reported(tmp_path):
     _, stats = run(small(tmp_path, collect={"replay": {"max_trajectories": 8}}))
     last = [r for r in rows(tmp_path) if "data/replay/trajectories" in r][-1]

@@ -204,7 +204,7 @@ def test_resume_equals_the_uninterrupted_run(folder, capsys):
     assert "train.batch_size  was 2, now 3" in err
 
 
-def test_plugin_algorithm_trains_resumes_and_deploys(folder, capsys):
+def test_plugin_algorithm_trains_resumes_and_deploys(folder, capsys, registries_as_before):
     base = ["--config", "bc.json", *TINY, "--plugin", PLUGIN, "--set", "algo_name=filtered_bc", "--name", "f"]
     assert train.main(base) == 0
     assert train.main([*base, "--resume", "--set", "train.num_epochs=3"]) == 0
@@ -214,7 +214,7 @@ def test_plugin_algorithm_trains_resumes_and_deploys(folder, capsys):
     assert "eval/success_mean" in out
 
 
-def test_a_checkpoint_never_imports_its_plugins(folder, capsys):
+def test_a_checkpoint_never_imports_its_plugins(folder, capsys, registries_as_before):
     """In a fresh process the plug-in that a checkpoint names is not imported; the message says how to allow it."""
     plugin = folder / "evil.py"
     plugin.write_text(Path(PLUGIN).read_text().replace("filtered_bc", "evil_bc"))

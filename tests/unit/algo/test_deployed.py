@@ -213,7 +213,7 @@ def test_masks_by_factor_are_those_of_the_rows(tmp_path):
     rows = [tuple(np.eye(3, dtype=np.int8)[number] for number in row) for row in legal]
     by_factor = tuple(np.stack(part) for part in zip(*rows, strict=True))
     for policy in both(algo, space, actions, tmp_path / "policy"):
-        for mask in (rows, by_factor, np.concatenate(by_factor, axis=1)):
+        for mask in (rows, tuple(rows), by_factor, np.concatenate(by_factor, axis=1)):
             policy.start_episode()
             taken = policy(np.zeros((2, 3), np.float32), batched_ob=True, action_mask=mask)
             assert taken.tolist() == [[0, 1], [2, 2]]
@@ -258,6 +258,10 @@ def test_acting_leaves_the_networks_in_the_mode_they_were_in(tmp_path):
         np.testing.assert_array_equal(action, actions[0])
     export_onnx(algo, tmp_path / "policy", space, ACTIONS)
     assert all(net.training for net in algo.nets.modules())
+    algo.nets["trunk"].eval()  # as a user may freeze a part
+    policy(ob)
+    assert algo.nets.training
+    assert not any(net.training for net in algo.nets["trunk"].modules())
     algo.set_eval()
     policy(ob)
     assert not any(net.training for net in algo.nets.modules())

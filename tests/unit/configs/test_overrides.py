@@ -168,9 +168,13 @@ def test_an_object_changes_the_keys_that_it_has():
 
 
 def test_arguments_of_an_environment_and_empty_objects_replace_what_was_there():
-    values = {"env": {"kwargs": {"size": 3}}, "algo": {"rates": {"actor": 0.1}}}
-    assert apply_overrides(values, ['env.kwargs={"length": 4}', "algo.rates={}"]) == []
-    assert values == {"env": {"kwargs": {"length": 4}}, "algo": {"rates": {}}}
+    for changes in (
+        ['env.kwargs={"length": 4}', "algo.rates={}"],
+        ['env={"kwargs": {"length": 4}}', 'algo={"rates": {}}'],
+    ):
+        values = {"env": {"id": "A", "kwargs": {"size": 3}}, "algo": {"rates": {"actor": 0.1}}}
+        assert apply_overrides(values, changes) == []
+        assert values == {"env": {"id": "A", "kwargs": {"length": 4}}, "algo": {"rates": {}}}
 
 
 def test_arguments_of_an_environment_are_no_component():

@@ -10,6 +10,7 @@ from seqrl.configs import config_factory
 from seqrl.configs.differences import differences
 from seqrl.core.checkpoint_card import find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
+from seqrl.reports.runs import find_runs
 from seqrl.training.run_folder import RunFolder, changes_since, default_name, last_checkpoint, whole_folder
 from seqrl.training.setup import run_path
 
@@ -82,11 +83,25 @@ def test_a_run_that_cannot_start_leaves_the_folder_as_it_was(path):
 
 def test_a_kill_while_a_run_is_replaced_leaves_its_name_free(path, monkeypatch):
     _started(path).release()
+    (path / "metrics.jsonl").write_text("{}\n")
     folder = RunFolder(path, _config(train={"seed": 5}), overwrite=True)
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         folder.settle()
-    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
+    monkeypatch.undo()
+    (left,) = path.parent.glob(".mine.*")
+    (path / "metrics.jsonl").write_text("{}\n")
+    assert find_runs(path.parent) == [path]  # reports do not count it
+    folder.release()
+    RunFolder(path, _config(), overwrite=True).settle()
+    assert not left.exists()
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 0
+
+
+def test_a_folder_of_the_users_stays_when_a_run_cannot_start_in_it(path):
+    path.mkdir(parents=True)
+    RunFolder(path, _config()).release()
+    assert path.is_dir()
 
 
 @pytest.mark.parametrize("content", [None, '{"model_type": "llama"}', "not json", "[]"])
