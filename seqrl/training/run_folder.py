@@ -154,11 +154,10 @@ class RunFolder:
 
     def settle(self) -> None:
         """Keep the folder, and delete what it has overwritten, also what killed starts have put aside."""
-        if self._former is not None:
-            for old in self.path.parent.iterdir():
-                if old.name.startswith(f".{self.path.name}.") and old.name.endswith(".old") and is_temporary(old.name):
-                    shutil.rmtree(old, ignore_errors=True)
-        self._is_unsettled, self._former = False, None
+        former, self._is_unsettled, self._former = self._former, False, None  # first: an interrupt takes nothing back
+        for old in self.path.parent.iterdir() if former is not None else ():
+            if old.name.startswith(f".{self.path.name}.") and old.name.endswith(".old") and is_temporary(old.name):
+                shutil.rmtree(old, ignore_errors=True)
 
     def release(self) -> None:
         """Let another process go on with the run; safe to call twice.

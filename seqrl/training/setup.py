@@ -57,12 +57,7 @@ from seqrl.training.progress import Progress
 from seqrl.training.rendering import check_rendering
 from seqrl.training.run_folder import RunFolder, default_name, join_run, saved_config, whole_folder
 from seqrl.training.run_log import RunLog
-from seqrl.training.sources import (
-    Data,
-    budget_of,
-    replay_source,
-    sequence_dataset,
-)
+from seqrl.training.sources import Data, budget_of, replay_source, sequence_dataset
 from seqrl.training.weights import RANKS_PER_SLOT, CollectorSlot
 from seqrl.training.world import GivenMakers, Warn, World, build_eval_env, find_world, training_makers
 

@@ -72,14 +72,20 @@ def test_a_table_that_does_not_fit(table, change, expected):
         TextModality("say", ObsSpec((20,), "uint8"))
 
 
-def test_a_function_is_asked_for_each_sentence_once(monkeypatch):
-    asked = []
+@pytest.fixture
+def asked(monkeypatch):
+    """Return the sentences that the function ``length``, which counts letters, has been asked for."""
+    found = []
 
     def length(texts, width):
-        asked.extend(texts)
+        found.extend(texts)
         return np.array([[len(text)] * width for text in texts])
 
     monkeypatch.setitem(TEXT_FUNCTIONS._entries, "length", length)
+    return found
+
+
+def test_a_function_is_asked_for_each_sentence_once(asked):
     modality = TextModality("say", SPEC, function="length", d_vector=2, d_output=3)
     rows = torch.from_numpy(encode_text([["ab", "abcd"], ["ab", "x"]]))
     y = modality(rows)
@@ -90,14 +96,7 @@ def test_a_function_is_asked_for_each_sentence_once(monkeypatch):
     assert set(modality.state_dict()) == {"linear.weight", "linear.bias"}
 
 
-def test_vectors_of_many_sentences_are_forgotten_and_computed_again(monkeypatch):
-    asked = []
-
-    def length(texts, width):
-        asked.extend(texts)
-        return np.array([[len(text)] * width for text in texts])
-
-    monkeypatch.setitem(TEXT_FUNCTIONS._entries, "length", length)
+def test_vectors_of_many_sentences_are_forgotten_and_computed_again(asked, monkeypatch):
     monkeypatch.setattr(text, "MOST_KEPT", 3)
     modality = TextModality("say", SPEC, function="length", d_vector=2, d_output=3)
     for number in range(20):

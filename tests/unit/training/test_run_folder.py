@@ -93,6 +93,7 @@ def test_a_kill_while_a_run_is_replaced_leaves_its_name_free(path, monkeypatch):
     (path / "metrics.jsonl").write_text("{}\n")
     assert find_runs(path.parent) == [path]  # reports do not count it
     folder.release()
+    assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
     RunFolder(path, _config(), overwrite=True).settle()
     assert not left.exists()
     assert json.loads((path / "config.json").read_text())["train"]["seed"] == 0
