@@ -66,6 +66,7 @@ class Row:
         planned: What is passed to ``seqrl train`` instead of a run file; the memory is ``main``.
         ends: What random play and the tuned row reach; None where it was not measured.
         limit_s: Seconds of one core that a run may take.
+        is_discrete: Whether its actions are.
     """
 
     task: str
@@ -77,6 +78,7 @@ class Row:
     planned: tuple[str, ...] = ()
     ends: tuple[float, float] | None = None
     limit_s: int = LIMIT_S
+    is_discrete: bool = True
 
 
 def multitask(
@@ -203,6 +205,7 @@ def default(
     memory: str = "gru",
     metric: str = RETURN,
     needs_memory: bool = True,
+    is_discrete: bool = True,
     limit_s: int = 1200,
 ) -> Row:
     """Return a row that names nothing but an environment, a memory and a budget.
@@ -216,12 +219,13 @@ def default(
         memory: Name.
         metric: Of the evaluation.
         needs_memory: Whether there is a control without one.
+        is_discrete: Whether its actions are.
         limit_s: Seconds of one core that a run may take.
     """
     planned = ("--algo", "actor_critic", "--env", env, "--memory", memory, "--env-steps", str(budget))
     planned += (*MANY_EPISODES, *settings)
     control = {"no memory": FEEDFORWARD} if needs_memory else {}
-    return Row(task, "", budget, memory, control, metric, planned, ends, limit_s)
+    return Row(task, "", budget, memory, control, metric, planned, ends, limit_s, is_discrete)
 
 
 DEFAULT_ROWS = {
@@ -268,9 +272,13 @@ DEFAULT_ROWS = {
             "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.33, 0.57),
             "--set", 'env.kwargs={"size": 7, "num_goals": 1}', metric=SUCCESS,
         ),
-        "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
+        "pendulum": default(
+            "Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False, is_discrete=False
+        ),
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
-        "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
+        "half_cheetah_velocity": default(
+            "HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None, is_discrete=False
+        ),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
         "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=3600),
         "memory_s11": default(
@@ -278,11 +286,11 @@ DEFAULT_ROWS = {
         ),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
-            memory="feedforward", metric=SUCCESS, needs_memory=False, limit_s=2400,
+            memory="feedforward", metric=SUCCESS, needs_memory=False, is_discrete=False, limit_s=2400,
         ),
         "half_cheetah": default(
             "HalfCheetah-v5", "HalfCheetah-v5", 100_000, None, *FEW_EPISODES,
-            memory="feedforward", needs_memory=False, limit_s=4800,
+            memory="feedforward", needs_memory=False, is_discrete=False, limit_s=4800,
         ),
     }.items()
 }  # fmt: skip
@@ -400,6 +408,12 @@ def is_averaged(result: dict[str, Any]) -> bool:
     return settings_of(result["config"])["algo"]["average_decay"] is not None
 
 
+def is_of_now(result: dict[str, Any]) -> bool:
+    """Tell whether a run had the setting as it is now: averages, and with discrete actions evaluation by sampling."""
+    is_sampled = not result["config"]["experiment"]["evaluation"]["deterministic"]
+    return is_averaged(result) and (is_sampled or not DEFAULT_ROWS[result["row"]].is_discrete)
+
+
 def results(row: str, variant: str) -> list[dict[str, Any]]:
     """Return what is there, by seed."""
     files = sorted(result_file(row, variant, 0).parent.glob(f"{variant.replace(' ', '_')}_seed*.json"))
@@ -438,7 +452,7 @@ def rows_of_table() -> list[dict[str, str]]:
 def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[str, str]]:
     """Return the table of the one setting: a line for each of these rows that has results.
 
-    Rows whose last weights were evaluated, as it was before they were averaged, are marked; training is the same.
+    Rows with a run of an earlier setting are marked.
     """
     lines = []
     for name in names:
@@ -451,7 +465,7 @@ def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[st
             closed = (np.mean([run["result"] for run in found]) - low) / (high - low)
             random, tuned, share = f"{low:g}", f"{high:g}", f"{closed:.0%}"
         first = {
-            "task": row.task if all(map(is_averaged, found)) else f"{row.task} †",
+            "task": row.task if all(map(is_of_now, found)) else f"{row.task} †",
             "steps": f"{row.budget // 1000}k",
             "memory": row.main,
             "random": random,

@@ -270,7 +270,7 @@ def evaluate(
     env: Environment | None = None,
     num_envs: int = 20,
     seed: int = 0,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     device: str = "auto",
     plugins: Plugins = (),
 ) -> dict[str, float]:
@@ -282,7 +282,7 @@ def evaluate(
         env: Another environment than that of training: a gymnasium id, or what makes it.
         num_envs: Environments stepped at once.
         seed: Of the environments and of a policy that samples.
-        deterministic: Act greedily; False samples.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         device: Where the policy computes.
         plugins: Files or modules to import first.
 

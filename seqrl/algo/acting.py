@@ -92,6 +92,11 @@ class Engine(Protocol):
         """Return policy actions for one more input per row, not scaled yet, and the next state."""
 
 
+def acts_greedily(config: BaseConfig, deterministic: bool | None) -> bool:
+    """Return what was asked for, or (None) how the run's evaluations acted."""
+    return config.experiment.evaluation.deterministic if deterministic is None else deterministic
+
+
 class VectorPolicy:
     """Keeps memory, step, previous action and previous reward for ``num_rows`` environments.
 
@@ -100,7 +105,7 @@ class VectorPolicy:
     Args:
         algo: Gives the actions.
         num_rows: How many environments.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         explores: Sample as the algorithm does in training environments.
         engine: Takes the steps instead of the algorithm; made for the same ``deterministic`` and ``explores``.
 
@@ -113,15 +118,15 @@ class VectorPolicy:
         algo: ActingAlgo,
         num_rows: int,
         *,
-        deterministic: bool,
+        deterministic: bool | None,
         explores: bool = False,
         engine: Engine | None = None,
     ) -> None:
         self.algo = algo
         self._engine = engine
         self.num_rows = num_rows
-        self.deterministic = deterministic
-        self._explores = explores and algo.explores and not deterministic
+        self.deterministic = acts_greedily(algo.config, deterministic)
+        self._explores = explores and algo.explores and not self.deterministic
         self._luck = torch.ones(num_rows, device=algo.device)
         self._state = algo.init_state(num_rows)
         if not isinstance(self._state, Mapping):

@@ -349,7 +349,7 @@ class Algo(ABC, Generic[SectionT]):
         obs = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in obs_dict.items()}
         num_rows = len(next(iter(obs.values())))
         if self._acting is None or self._acting.num_rows != num_rows:
-            self._acting = VectorPolicy(self, num_rows, deterministic=True)
+            self._acting = VectorPolicy(self, num_rows, deterministic=None)
         goal = {k: np.asarray(v.cpu() if isinstance(v, Tensor) else v) for k, v in (goal_dict or {}).items()}
         return torch.from_numpy(self._acting.act(obs, goal=goal))
 

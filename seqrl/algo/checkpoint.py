@@ -334,7 +334,7 @@ def policy_from_checkpoint(
     verbose: bool = False,
     *,
     plugins: Plugins = (),
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     allow_nonfinite: bool = False,
 ) -> tuple[RolloutPolicy, Checkpoint]:
     """Load a policy for deployment.
@@ -345,7 +345,7 @@ def policy_from_checkpoint(
         device: ``auto`` (or None), ``cpu``, ``cuda`` or ``cuda:N``.
         verbose: Print the run file.
         plugins: Files or modules to import first.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         allow_nonfinite: Take weights that are NaN or inf too.
 
     Returns:

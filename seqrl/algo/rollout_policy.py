@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.algo.acting import VectorPolicy, missing_goal
+from seqrl.algo.acting import VectorPolicy, acts_greedily, missing_goal
 from seqrl.algo.algo import Algo
 from seqrl.algo.inputs import entry_label, obs_entries, with_goals
 from seqrl.core.action_codecs import action_codec
@@ -39,7 +39,7 @@ class RolloutPolicy:
         algo: Gives the actions.
         observation_space: Of one environment; None is a Dict of what the algorithm reads.
         action_space: Of one environment; None is the algorithm's.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
 
     Raises:
         DataError: If the policy's actions are of another width than those of ``action_space``.
@@ -51,13 +51,13 @@ class RolloutPolicy:
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
         *,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
     ) -> None:
         self.algo = algo
         self.observation_space = _space_of(algo) if observation_space is None else observation_space
         own = algo.codec.space
         self.action_space = own if action_space is None else with_rotations(action_space, own)
-        self.deterministic = deterministic
+        self.deterministic = acts_greedily(algo.config, deterministic)
         self._entries = obs_entries(algo.obs, algo.inputs.values)
         self._leaves = dict(leaves(self.observation_space, OBS_KEY))
         self._is_flat = self._leaves.keys() == {name for name, _ in children(self.observation_space) or []}
@@ -199,7 +199,7 @@ class RolloutPolicy:
         observation: Any,
         state: Any = None,
         episode_start: Any = None,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
         *,
         reward: Any = None,
         action_mask: Any = None,
@@ -210,7 +210,7 @@ class RolloutPolicy:
             observation: As the environment gives it, or one row per environment.
             state: What the last call returned; None begins episodes everywhere.
             episode_start: ``(B,)`` bool, rows that begin an episode.
-            deterministic: Act greedily rather than by sampling.
+            deterministic: Act greedily rather than by sampling; None acts as the policy does elsewhere.
             reward: ``(B,)`` of the last actions, for policies that read it. :func:`seqrl.with_prev_reward` brings it
                 where the caller does not know it.
             action_mask: ``(B, A)`` legal actions.
@@ -230,7 +230,7 @@ class RolloutPolicy:
         elif episode_start is not None and np.any(episode_start):
             self.reset_rows(np.atleast_1d(np.asarray(episode_start, bool)))
         before = self.deterministic
-        self._set_deterministic(deterministic)
+        self._set_deterministic(before if deterministic is None else deterministic)
         try:
             actions = self(observation, reward=reward, batched_ob=batched, action_mask=action_mask)
         finally:

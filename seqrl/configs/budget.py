@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
-from seqrl.configs.dotted import has_value, value_at
+from seqrl.configs.dotted import copied, has_value, set_missing, value_at
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
 
@@ -26,6 +26,9 @@ MIN_EPISODES, MAX_EPISODES = 10, 100
 ACTING_STEPS, STEPS_PER_UPDATE = 5, 20
 """Steps of evaluation that cost less than a step of collecting with its share of learning, and than a gradient step."""
 NUM_ENVS = 12
+EPSILON, FEW_RANDOM = (0.2, 0.05), (4, 1)
+"""Shares of random actions in the beginning and in the end, and how many there may be in an episode that is short."""
+AGENTS = ("actor_critic", "multitask")
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
 TOKENS = 1536
 MANY_PASSES = 100
@@ -109,7 +112,7 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
     """
     if (budget.env_steps is None) == (budget.gradient_steps is None):
         raise ConfigError("a budget is in environment steps (a run that collects) or in gradient steps (fixed data)")
-    out = _copied(values)
+    out = copied(values)
     section = CONFIGS.get(str(out["algo_name"])).model_fields["algo"].annotation
     known = set(getattr(section, "model_fields", {}))
     encoder = TIMESTEP_ENCODERS.sections.get(str(value_at(out, "observation.timestep_encoder.type", "auto")))
@@ -127,14 +130,14 @@ def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, An
             continue
         if path[:2] == ["observation", "timestep_encoder"] and path[2] not in known_of_encoder:
             continue
-        if _set(out, path, proposal.value):
+        if set_missing(out, path, proposal.value):
             done.append(proposal)
     return out, done
 
 
 def without_epochs(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run file that leaves the number of epochs to the budget."""
-    out: dict[str, Any] = _copied(values)
+    out: dict[str, Any] = copied(values)
     if isinstance(train := out.get("train"), dict):
         train.pop("num_epochs", None)
     return out
@@ -156,7 +159,7 @@ def continued(
     Raises:
         ConfigError: As :func:`with_budget`.
     """
-    out, free = _copied(values), without_epochs(values)
+    out, free = copied(values), without_epochs(values)
     planned, *others = (
         with_budget(free, replace(budget, horizon=steps, is_a_trial=True))[1]
         for steps in (budget.horizon, 1, MAX_WINDOW + 1)
@@ -166,18 +169,18 @@ def continued(
     now = {entry.key: entry.value for entry in planned}
     for key in {entry.key for entries in (planned, *others) for entry in entries} - {"train.num_epochs"}:
         if has_value(saved, key):
-            _set(out, key.split("."), value_at(saved, key))
+            set_missing(out, key.split("."), value_at(saved, key))
     kept = [
         Derived(key, value_at(out, key), f"as the run began; now it would be {json.dumps(value)}")
         for key, value in now.items()
-        if key != "train.num_epochs" and value_at(out, key) != value
+        if key != "train.num_epochs" and value_at(out, key, value) != value
     ]
     of_budget = "collect" if budget.env_steps else "train"
     steps = value_at(out, f"{of_budget}.steps_per_epoch")
     num = value_at(out, "collect.num_envs") if budget.env_steps else 1
     total, epochs = budget.env_steps or budget.gradient_steps or 0, value_at(saved, "train.num_epochs")
     is_same = has_value(values, "train.num_epochs") and total // (max(1, epochs) * num) == steps
-    _set(out, ["train", "num_epochs"], epochs if is_same else max(1, total // (max(1, steps) * num)))
+    set_missing(out, ["train", "num_epochs"], epochs if is_same else max(1, total // (max(1, steps) * num)))
     return out, kept
 
 
@@ -269,7 +272,7 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
     if budget.env_steps is None or budget.action_kind != "continuous" or _remembers(values) or _fits(budget):
         return False
-    if values["algo_name"] not in ("actor_critic", "multitask"):  # chunks and subgoals need longer windows
+    if values["algo_name"] not in AGENTS:  # chunks and subgoals need longer windows
         return False
     return not any(has_value(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
 
@@ -314,18 +317,38 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
         out.append(Derived("train.replay_ratio", ratio, of_ratio))
     kind = value_at(values, "collect.exploration.type", "epsilon_greedy")
-    if kind == "epsilon_greedy":
-        own = "an untrained policy already acts randomly"
-        out.append(Derived("collect.exploration.start", 0.2, own))
-        out.append(Derived("collect.exploration.randomize", False, own))
+    out += _epsilon(budget) if kind == "epsilon_greedy" else []
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
+    out += _sampled(values) if budget.action_kind == "categorical" and values["algo_name"] in AGENTS else []
     window = _window(values, budget)
     pieces = max(2 * window, per_epoch)
     if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += _reactive(values) if _is_reactive(values, budget) else []
     return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
+
+
+def _epsilon(budget: Budget) -> list[Derived]:
+    """Return how often a policy takes random actions: rarely, where a few of them can spoil a whole episode."""
+    start, end, own = *EPSILON, "an untrained policy already acts randomly"
+    out = [Derived("collect.exploration.randomize", False, own)]
+    if budget.action_kind == "categorical" and budget.horizon is not None and _fits(budget):
+        few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
+        start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
+        out.append(Derived("collect.exploration.end", end, few))
+    return [Derived("collect.exploration.start", start, own), *out]
+
+
+def _sampled(values: Mapping[str, Any]) -> list[Derived]:
+    """Return what lets a policy over choices be evaluated as it was trained: by sampling."""
+    stuck = "a greedy policy that is unsure may get stuck"
+    out = [Derived("experiment.evaluation.deterministic", False, stuck)]
+    if not has_value(values, "algo.distribution"):
+        keys = {"type": "categorical", "min_probability_mass": 1e-4}
+        sure = "a policy that is sure takes hardly any other action"
+        out += [Derived(f"algo.distribution.{key}", value, sure) for key, value in keys.items()]
+    return out
 
 
 def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> float:
@@ -475,21 +498,3 @@ def _relabels(values: Mapping[str, Any]) -> bool:
     data = value_at(values, "train.data", None) or ()
     sources = [value_at(values, "collect.replay", None), *(data if isinstance(data, list | tuple) else ())]
     return any(value_at(source, "relabel", None) for source in sources)
-
-
-# ---------------------------------------------------------------------------------------- nested dicts
-def _copied(values: Any) -> Any:
-    return {k: _copied(v) for k, v in values.items()} if isinstance(values, Mapping) else values
-
-
-def _set(values: dict[str, Any], path: list[str], value: Any) -> bool:
-    """Set what is not given yet, and tell whether it was."""
-    node = values
-    for part in path[:-1]:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            return False  # the section itself is wrong, which the config says
-    if path[-1] in node:
-        return False
-    node[path[-1]] = value
-    return True

@@ -179,7 +179,7 @@ def record_episodes(
     *,
     seed: int,
     policy_seed: int,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     every: int = 1,
     max_frames: int | None = None,
     max_s: float = math.inf,
@@ -193,7 +193,7 @@ def record_episodes(
         num_episodes: How many, at least one of each maker.
         seed: Of the environments.
         policy_seed: Of a policy that samples.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         every: See :class:`Film`.
         max_frames: Stop after so many.
         max_s: Draw nothing more after so many seconds.

@@ -169,7 +169,7 @@ def played(
     num_episodes: int,
     *,
     seed: int,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     on_step: OnStep | None = None,
 ) -> dict[str, float]:
     """Return metrics of episodes that a policy plays.
@@ -179,7 +179,7 @@ def played(
         env: Where, from :func:`env_for_policy`.
         num_episodes: How many; at least one in each environment.
         seed: Of the environments and of a policy that samples.
-        deterministic: Act greedily.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         on_step: Called with every step.
     """
     with evaluation_mode(algo, integer_seed(seed, "policy")):

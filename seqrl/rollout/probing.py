@@ -87,7 +87,7 @@ class Player:
         num_episodes: Per condition.
         num_envs: Stepped at once.
         seed: Of environments and policy.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
     """
 
     algo: Algo
@@ -96,7 +96,7 @@ class Player:
     num_episodes: int = 200
     num_envs: int = 20
     seed: int = 0
-    deterministic: bool = True
+    deterministic: bool | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def play(

@@ -39,7 +39,7 @@ class AlgoPolicy:
     Args:
         algo: Gives the actions.
         num_envs: How many rows.
-        deterministic: Act greedily rather than by sampling.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
         exploration: Disturbs the actions, in training environments.
         clear_at: Step of each episode before whose input everything seen is forgotten; None never does that.
         engine: Takes the steps instead of the algorithm.
@@ -50,7 +50,7 @@ class AlgoPolicy:
         algo: Algo,
         num_envs: int,
         *,
-        deterministic: bool,
+        deterministic: bool | None,
         exploration: Exploration | None = None,
         clear_at: int | None = None,
         engine: Engine | None = None,

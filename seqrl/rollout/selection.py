@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from jaxtyping import Float
 
-from seqrl.algo.acting import VectorPolicy
+from seqrl.algo.acting import VectorPolicy, acts_greedily
 from seqrl.algo.algo import Algo
 from seqrl.algo.fqe import FQE, PROPOSED
 from seqrl.configs.base_config import BaseConfig
@@ -55,7 +55,7 @@ class PolicyValue:
 
 # ----------------------------------------------------------------------------- what it would have done
 def actions_along(
-    algo: Algo, store: Store, *, num_draws: int = 1, deterministic: bool = True, seed: int = 0
+    algo: Algo, store: Store, *, num_draws: int = 1, deterministic: bool | None = None, seed: int = 0
 ) -> Float[np.ndarray, "N K A"]:
     """Return what a policy would do at every input of a store, remembering the episode as it went.
 
@@ -65,7 +65,7 @@ def actions_along(
         algo: The policy.
         store: Of whole episodes.
         num_draws: K samples at every input.
-        deterministic: Act greedily; then K is 1.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did. K is 1 if it is greedy.
         seed: Of sampled actions.
 
     Returns:
@@ -74,6 +74,7 @@ def actions_along(
     Raises:
         DataError: If a trajectory begins within an episode: what the policy remembers there is not known.
     """
+    deterministic = acts_greedily(algo.config, deterministic)
     num_draws = 1 if deterministic else num_draws
     check_whole(store.start_step, np.ones(len(store), bool), store.label)
     if algo.goal_keys:
@@ -125,7 +126,7 @@ def policy_value(
     *,
     config: BaseConfig | None = None,
     num_draws: int = 4,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
 ) -> PolicyValue:
     """Return what a policy would earn in the environment that a store's episodes come from.
 
@@ -135,7 +136,7 @@ def policy_value(
         action_space: Of the environment.
         config: Of the fit: window, batch, steps, seed, memory, discount; None takes :func:`fit_config`.
         num_draws: Samples of the policy at every input, if it does not act greedily.
-        deterministic: Whether it acts greedily.
+        deterministic: Act greedily; False samples, None does what the run's evaluations did.
 
     Raises:
         DataError: If the store holds pieces of episodes, or no last observations, or no rewards, or is of other

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import expanded
-from seqrl.scripts._script import check_output, check_seed, json_object, script
+from seqrl.scripts._script import add_acting_options, check_output, check_seed, json_object, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--noise", type=float, default=0.0, help="probability of a random action instead of the expert's (default 0)"
     )
-    p.add_argument("--sample", action="store_true", help="sample the policy's actions")
+    add_acting_options(p)
     p.add_argument(
         "--valid-fraction", type=float, default=0.1, help="share listed under mask/valid (default %(default)s)"
     )
@@ -113,7 +113,7 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     check_observations(probe.observation_space, algo.obs, maker.args[0])
     check_actions(probe.action_space, algo.codec.space, maker.args[0])
     probe.close()
-    return maker, lambda env: AlgoPolicy(algo, env.num_envs, deterministic=not args.sample), algo
+    return maker, lambda env: AlgoPolicy(algo, env.num_envs, deterministic=args.deterministic), algo
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=args.sampled)
     if args.sampled and not facts["noise"]:
         print("note: this policy is deterministic, so --sampled changes nothing", file=sys.stderr)
+    elif not args.sampled and not algo.config.experiment.evaluation.deterministic:
+        print("note: the run's evaluations sampled actions; --sampled exports that", file=sys.stderr)
     size = args.output.stat().st_size / 1e6
     print(f"wrote {facts['algorithm']} to {args.output}, {size:.2g} MB; load it with", file=sys.stderr)
     print(f'  seqrl.deploy.policy_from_onnx("{args.output}")', file=sys.stderr)

@@ -12,7 +12,15 @@ from typing import Any
 from seqrl.configs.overrides import parse_value
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import expanded
-from seqrl.scripts._script import add_reader_options, check_folder, check_seed, json_object, reader_options, script
+from seqrl.scripts._script import (
+    add_acting_options,
+    add_reader_options,
+    check_folder,
+    check_seed,
+    json_object,
+    reader_options,
+    script,
+)
 
 _PREFIX = "env.kwargs."
 _TARGET = "algo.target_return"
@@ -41,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--episodes", type=int, default=200, help="episodes per test (default %(default)s)")
     p.add_argument("--num-envs", type=int, default=20, help="environments stepped at once (default %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
-    p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
+    add_acting_options(p)
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add_reader_options(p)
     p.add_argument(
@@ -111,6 +119,7 @@ def _probe(
     args: argparse.Namespace, sweeps: Sequence[tuple[str, list[Any]]], steps: list[int], windows: list[int]
 ) -> tuple[dict[str, Any], list[Any]]:
     """Return all answers as JSON values, and the probes."""
+    from seqrl.algo.acting import acts_greedily
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.core.plugins import load_plugins
     from seqrl.rollout import probing
@@ -130,7 +139,7 @@ def _probe(
     env_id, known = make_maker(extra).args[:2]
     trained = make_maker({}).args[1]
     player = probing.Player(
-        algo, make_maker, env_id, args.episodes, args.num_envs, args.seed, not args.sample, kwargs=extra
+        algo, make_maker, env_id, args.episodes, args.num_envs, args.seed, args.deterministic, kwargs=extra
     )
     untouched = player.play()
     probes = [
@@ -152,7 +161,7 @@ def _probe(
         "env": env_id,
         "env_kwargs": known,
         "seed": args.seed,
-        "deterministic": not args.sample,
+        "deterministic": acts_greedily(algo.config, args.deterministic),
         "probes": [probe.to_json() for probe in probes],
     }
     return found, probes

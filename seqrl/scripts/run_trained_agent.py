@@ -12,7 +12,14 @@ from typing import Any
 
 from seqrl.core.errors import ConfigError
 from seqrl.core.files import expanded
-from seqrl.scripts._script import check_dataset_output, check_output, check_seed, json_object, script
+from seqrl.scripts._script import (
+    add_acting_options,
+    check_dataset_output,
+    check_output,
+    check_seed,
+    json_object,
+    script,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         help="JSON object of environment arguments, merged into those of the run's evaluations",
     )
     p.add_argument("--seed", type=int, default=0, help="seed of environments and policy (default %(default)s)")
-    p.add_argument("--sample", action="store_true", help="sample actions instead of taking the most probable")
+    add_acting_options(p)
     p.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     p.add_argument(
         "--video", "--video-path", "--video_path", type=expanded, help="write the first episodes here, as .gif or .mp4"
@@ -111,7 +118,9 @@ def _rollouts(args: argparse.Namespace, algo: Any, makers: Sequence[Any]) -> dic
     num_envs = 1 if args.render else min(args.num_envs, args.n_rollouts)
     with env_for_policy(algo, shown, num_envs, makers[0].args[0]) as env:
         collector = EpisodeCollector(env, max(args.n_rollouts, env.num_envs)) if args.dataset_path is not None else None
-        metrics = played(algo, env, args.n_rollouts, seed=args.seed, deterministic=not args.sample, on_step=collector)
+        metrics = played(
+            algo, env, args.n_rollouts, seed=args.seed, deterministic=args.deterministic, on_step=collector
+        )
     if collector is not None:
         _write(args, makers, env, collector.trajectories)
     return metrics
@@ -150,7 +159,7 @@ def _film(args: argparse.Namespace, algo: Any, makers: Sequence[Any]) -> None:
             args.video_episodes,
             seed=integer_seed(args.seed, "env"),
             policy_seed=integer_seed(args.seed, "policy"),
-            deterministic=not args.sample,
+            deterministic=args.deterministic,
             every=args.video_every,
         )
     print(f"wrote {video.num_frames} frames to {args.video}", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqrl.core.errors import ConfigError
-from seqrl.scripts._script import add_reader_options, check_seed, reader_options, script
+from seqrl.scripts._script import add_acting_options, add_reader_options, check_seed, reader_options, script
 
 HEAD = ["rank", "checkpoint", "algorithm", "estimated value", "unlike the data", "measured return"]
 
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "--steps", type=int, help="gradient steps of each fit (default: set by --gamma and the longest episode)"
     )
     p.add_argument("--gamma", type=float, default=0.99, help="discount of the value (default %(default)s)")
-    p.add_argument("--sample", action="store_true", help="evaluate sampled actions instead of greedy ones")
+    add_acting_options(p)
     p.add_argument("--seed", type=int, default=0, help="seed of the fits (default %(default)s)")
     p.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return p
@@ -84,7 +84,7 @@ def _judged(path: Path, store: Any, args: argparse.Namespace) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     algo, _, action_space = load_algo(checkpoint, "cpu")
     config = selection.fit_config(store, like=algo.config, num_steps=args.steps, gamma=args.gamma, seed=args.seed)
-    found = selection.policy_value(algo, store, action_space, config=config, deterministic=not args.sample)
+    found = selection.policy_value(algo, store, action_space, config=config, deterministic=args.deterministic)
     measured = (checkpoint.card.get("metrics") or {}).get("eval/return_mean")
     return {
         "checkpoint": str(path),

@@ -73,6 +73,19 @@ def test_loaded_policy_acts_as_the_saved_one(tmp_path, memory, reads_past):
     assert len(np.unique(runs[0])) == 4, "the sampled actions are of every kind"
 
 
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_policy_acts_as_it_was_evaluated_unless_told_otherwise(tmp_path, deterministic):
+    config = small_config(experiment={"evaluation": {"deterministic": deterministic}})
+    save_checkpoint(tmp_path / "c", small_algo(config), OBSERVATIONS, ACTIONS)
+    observations = np.random.default_rng(0).normal(size=(30, 5, 3)).astype(np.float32)
+    found = {
+        told: _actions(policy_from_checkpoint(tmp_path / "c", device="cpu", deterministic=told)[0], observations)
+        for told in (None, True, False)
+    }
+    assert np.array_equal(found[None], found[deterministic])
+    assert not np.array_equal(found[True], found[False])
+
+
 def _actions(policy, observations):
     """Return what a policy does over 5 rows, with the same noise for each policy."""
     torch.manual_seed(99)

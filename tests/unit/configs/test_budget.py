@@ -135,6 +135,37 @@ def test_returns_that_are_told_are_those_of_whole_episodes():
     assert planned(values, env_steps=20_000, horizon=200)[0].collect.trajectory_steps is None
 
 
+@pytest.mark.parametrize(
+    ("horizon", "kind", "start", "end"),
+    [
+        (50, "categorical", 4 / 50, 1 / 50),
+        (100, "categorical", 4 / 100, 1 / 100),
+        (10, "categorical", 0.2, 0.05),
+        (500, "categorical", 0.2, 0.05),
+        (None, "categorical", 0.2, 0.05),
+        (50, "continuous", 0.2, 0.05),
+    ],
+)
+def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
+    exploration = planned(env_steps=20_000, horizon=horizon, action_kind=kind)[0].collect.exploration
+    assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
+
+
+def test_a_policy_over_choices_is_evaluated_by_sampling():
+    config, _ = planned(env_steps=20_000, horizon=50)
+    assert not config.experiment.evaluation.deterministic
+    assert config.algo.distribution.choice() == ("categorical", {"min_probability_mass": 1e-4})
+    for kind in ("continuous", "binary", "hybrid"):
+        config, _ = planned(env_steps=20_000, horizon=50, action_kind=kind)
+        assert config.experiment.evaluation.deterministic
+        assert config.algo.distribution.choice()[0] == "auto"
+    given = {"algo": {"distribution": {"type": "auto"}}, "experiment": {"evaluation": {"deterministic": True}}}
+    config, derived = planned(given, env_steps=20_000, horizon=50)
+    assert config.experiment.evaluation.deterministic
+    assert config.algo.distribution.choice()[0] == "auto"
+    assert not [key for key in derived if "distribution" in key or "deterministic" in key]
+
+
 def test_exploration_falls_in_the_epochs_that_collect(caplog):
     config, _ = planned({"collect": {"start_epoch": 10}}, env_steps=20_000, horizon=50)
     steps = (config.train.num_epochs - 10) * config.collect.steps_per_epoch
