@@ -421,11 +421,13 @@ def results(row: str, variant: str) -> list[dict[str, Any]]:
 
 
 def summary(row: str, variant: str) -> str:
-    """Return mean and seeds; nothing without such a variant."""
+    """Return mean and seeds, marked if some are of an earlier default setting; nothing without such a variant."""
     if variant not in {row_of(row).main, *row_of(row).variants}:
         return ""
-    found = results(row, variant)
-    return spread([run["result"] for run in found]) if found else "not run"
+    if not (found := results(row, variant)):
+        return "not run"
+    is_old = row in DEFAULT_ROWS and not all(map(is_of_now, found))
+    return spread([run["result"] for run in found]) + " †" * is_old
 
 
 def spread(values: Sequence[float]) -> str:
@@ -450,10 +452,7 @@ def rows_of_table() -> list[dict[str, str]]:
 
 
 def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[str, str]]:
-    """Return the table of the one setting: a line for each of these rows that has results.
-
-    Rows with a run of an earlier setting are marked.
-    """
+    """Return the table of the one setting: a line for each of these rows that has results."""
     lines = []
     for name in names:
         row = DEFAULT_ROWS[name]
@@ -465,7 +464,7 @@ def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[st
             closed = (np.mean([run["result"] for run in found]) - low) / (high - low)
             random, tuned, share = f"{low:g}", f"{high:g}", f"{closed:.0%}"
         first = {
-            "task": row.task if all(map(is_of_now, found)) else f"{row.task} †",
+            "task": row.task,
             "steps": f"{row.budget // 1000}k",
             "memory": row.main,
             "random": random,

@@ -10,10 +10,11 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
+from seqrl.configs.derived import Budget, Derived
 from seqrl.configs.dotted import copied, has_value, set_missing, value_at
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
@@ -56,47 +57,6 @@ MEMORY_SIZES: dict[str, dict[str, int]] = {
     "feedforward": {"d_model": 128, "d_ff": 256, "num_layers": 1},
 }
 """Sizes that a CPU trains in minutes; the classes' own defaults are for a GPU and long runs."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a run may cost, and what it takes place in.
-
-    Attributes:
-        env_steps: Steps of all training environments of a process together; None where nothing is collected.
-        gradient_steps: Of a run from fixed data; None where it collects.
-        horizon: Steps of the longest episode, as far as known.
-        horizon_source: How that is known.
-        action_kind: ``categorical``, ``binary``, ``continuous`` or ``hybrid``, as :class:`ActionCodec` calls it.
-        is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
-        transitions: Of the fixed data, as far as known.
-    """
-
-    env_steps: int | None = None
-    gradient_steps: int | None = None
-    horizon: int | None = None
-    horizon_source: str = ""
-    action_kind: str = "categorical"
-    is_a_trial: bool = False
-    transitions: int | None = None
-
-
-@dataclass(frozen=True)
-class Derived:
-    """One key that was worked out.
-
-    Attributes:
-        key: Dotted.
-        value: JSON.
-        reason: What it was worked out from.
-    """
-
-    key: str
-    value: Any
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.key} = {self.value}  ({self.reason})"
 
 
 def with_budget(values: Mapping[str, Any], budget: Budget) -> tuple[dict[str, Any], list[Derived]]:
@@ -317,7 +277,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
         out.append(Derived("train.replay_ratio", ratio, of_ratio))
     kind = value_at(values, "collect.exploration.type", "epsilon_greedy")
-    out += _epsilon(budget) if kind == "epsilon_greedy" else []
+    out += _epsilon(values, budget) if kind == "epsilon_greedy" else []
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
     out += _sampled(values) if budget.action_kind == "categorical" and values["algo_name"] in AGENTS else []
@@ -329,14 +289,16 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
 
 
-def _epsilon(budget: Budget) -> list[Derived]:
+def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return how often a policy takes random actions: rarely, where a few of them can spoil a whole episode."""
-    start, end, own = *EPSILON, "an untrained policy already acts randomly"
+    (start, end), own = EPSILON, "an untrained policy already acts randomly"
     out = [Derived("collect.exploration.randomize", False, own)]
     if budget.action_kind == "categorical" and budget.horizon is not None and _fits(budget):
         few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
+        end = min(end, value_at(values, "collect.exploration.start", end))
         out.append(Derived("collect.exploration.end", end, few))
+    start = max(start, value_at(values, "collect.exploration.end", start))
     return [Derived("collect.exploration.start", start, own), *out]
 
 
@@ -344,7 +306,7 @@ def _sampled(values: Mapping[str, Any]) -> list[Derived]:
     """Return what lets a policy over choices be evaluated as it was trained: by sampling."""
     stuck = "a greedy policy that is unsure may get stuck"
     out = [Derived("experiment.evaluation.deterministic", False, stuck)]
-    if not has_value(values, "algo.distribution"):
+    if value_at(values, "algo.distribution.type", "categorical") == "categorical":
         keys = {"type": "categorical", "min_probability_mass": 1e-4}
         sure = "a policy that is sure takes hardly any other action"
         out += [Derived(f"algo.distribution.{key}", value, sure) for key, value in keys.items()]

@@ -16,7 +16,10 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl export", description=__doc__)
     p.add_argument("agent", metavar="RUN", help="checkpoint, or run folder (its last checkpoint)")
     p.add_argument("--output", type=expanded, default=Path("policy.onnx"), help="file to write (default %(default)s)")
-    p.add_argument("--sampled", action="store_true", help="sample actions, with noise as an input (default: greedy)")
+    group = p.add_mutually_exclusive_group()
+    sampled = "sample actions, with noise as an input (default: as in the run's evaluations)"
+    group.add_argument("--sampled", dest="deterministic", action="store_const", const=False, help=sampled)
+    group.add_argument("--greedy", dest="deterministic", action="store_const", const=True, help="act greedily")
     p.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
@@ -27,17 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Export, and return the exit code."""
     args = parser().parse_args(argv)
     check_output(args.output, (".onnx",), overwrite=args.overwrite)
+    from seqrl.algo.acting import acts_greedily
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
     from seqrl.algo.export import export_onnx
     from seqrl.core.plugins import load_plugins
 
     load_plugins(args.plugin)
     algo, observation_space, action_space = load_algo(read_checkpoint(args.agent), "cpu")
-    facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=args.sampled)
-    if args.sampled and not facts["noise"]:
+    is_sampled = not acts_greedily(algo.config, args.deterministic)
+    facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=is_sampled)
+    if args.deterministic is False and not facts["noise"]:
         print("note: this policy is deterministic, so --sampled changes nothing", file=sys.stderr)
-    elif not args.sampled and not algo.config.experiment.evaluation.deterministic:
-        print("note: the run's evaluations sampled actions; --sampled exports that", file=sys.stderr)
+    elif args.deterministic is None and is_sampled:
+        print("note: it samples actions, from noise, as the run's evaluations did; --greedy does not", file=sys.stderr)
     size = args.output.stat().st_size / 1e6
     print(f"wrote {facts['algorithm']} to {args.output}, {size:.2g} MB; load it with", file=sys.stderr)
     print(f'  seqrl.deploy.policy_from_onnx("{args.output}")', file=sys.stderr)

@@ -20,8 +20,9 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import Budget, continued, with_budget, without_epochs
+from seqrl.configs.budget import continued, with_budget, without_epochs
 from seqrl.configs.building import build_section
+from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
 from seqrl.configs.overrides import parse_value
 from seqrl.configs.sections.run import EnvSection, TrainSection

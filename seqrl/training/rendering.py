@@ -77,7 +77,7 @@ def record_evaluation(
 ) -> list[Episode] | None:
     """Film the first episodes of an epoch's evaluation, and return them; None, with the reason, if that fails.
 
-    A greedy policy plays exactly the episodes that the evaluation counts.
+    A greedy policy plays exactly the episodes that the evaluation counts; one that samples draws other actions in them.
     """
     seed = config.train.seed
     try:

@@ -7,7 +7,8 @@ import pytest
 
 import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.configs import config_factory, get_all_registered_configs
-from seqrl.configs.budget import MAX_WINDOW, Budget, continued, with_budget
+from seqrl.configs.budget import MAX_WINDOW, continued, with_budget
+from seqrl.configs.derived import Budget
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.envs.horizon import horizon_and_kind
@@ -151,6 +152,13 @@ def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
     assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
 
 
+@pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 1.0}, {"end": 0.001}])
+def test_random_steps_never_become_more(given):
+    exploration = planned({"collect": {"exploration": given}}, env_steps=20_000, horizon=50)[0].collect.exploration
+    assert exploration.end <= exploration.start
+    assert all(getattr(exploration, key) == value for key, value in given.items())
+
+
 def test_a_policy_over_choices_is_evaluated_by_sampling():
     config, _ = planned(env_steps=20_000, horizon=50)
     assert not config.experiment.evaluation.deterministic
@@ -159,6 +167,9 @@ def test_a_policy_over_choices_is_evaluated_by_sampling():
         config, _ = planned(env_steps=20_000, horizon=50, action_kind=kind)
         assert config.experiment.evaluation.deterministic
         assert config.algo.distribution.choice()[0] == "auto"
+    for given, mass in (({"type": "categorical"}, 1e-4), ({"min_probability_mass": 0.01}, 0.01)):
+        config, _ = planned({"algo": {"distribution": given}}, env_steps=20_000, horizon=50)
+        assert config.algo.distribution.choice() == ("categorical", {"min_probability_mass": mass})
     given = {"algo": {"distribution": {"type": "auto"}}, "experiment": {"evaluation": {"deterministic": True}}}
     config, derived = planned(given, env_steps=20_000, horizon=50)
     assert config.experiment.evaluation.deterministic
