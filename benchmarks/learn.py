@@ -409,9 +409,10 @@ def is_averaged(result: dict[str, Any]) -> bool:
 
 
 def is_of_now(result: dict[str, Any]) -> bool:
-    """Tell whether a run had the setting as it is now: averages, and with discrete actions evaluation by sampling."""
-    is_sampled = not result["config"]["experiment"]["evaluation"]["deterministic"]
-    return is_averaged(result) and (is_sampled or not DEFAULT_ROWS[result["row"]].is_discrete)
+    """Tell whether a run had the setting as it is now: averages and, with discrete actions, ``algo.novelty``."""
+    return is_averaged(result) and (
+        "novelty" in result["config"]["algo"] or not DEFAULT_ROWS[result["row"]].is_discrete
+    )
 
 
 def results(row: str, variant: str) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ from seqrl.core.tensors import SeqInputs
 from seqrl.models.distributions import Categorical
 from seqrl.models.sequence_encoders import State
 
+MAX_RANDOM = 0.5
+"""Probability of a random action where an observation is as unusual as can be."""
 AgentSectionT = TypeVar("AgentSectionT", bound=AgentSection)
 
 
@@ -53,29 +55,48 @@ class ActorCritic(SoftAgent[AgentSectionT]):
     @property
     def explores(self) -> bool:  # noqa: D102
         is_one_choice = self.codec.kind == "categorical" and len(self.codec.factors) == 1
-        return self.algo_config.boltzmann is not None and self.learns_values and is_one_choice
+        by_value = self.algo_config.boltzmann is not None and self.learns_values
+        return is_one_choice and (by_value or self.algo_config.novelty > 0)
 
     def explore(self, inputs: SeqInputs, state: State, luck: Float[Tensor, " B"]) -> tuple[Float[Tensor, "B A"], State]:
         """Return samples of softmax(Q / temperature) in rows of little luck, and of the policy in the others.
 
         Q is that of the acting discount, a mean over critics. A policy that never takes an action does not learn that
-        it is the better one by now, or might be; its critics hold it for nearly as good.
+        it is the better one by now, or might be; its critics hold it for nearly as good. Where observations are
+        unusual, critics know an action from elsewhere only: there, ``novelty`` takes random ones.
         """
-        boltzmann = self.algo_config.boltzmann
-        assert boltzmann is not None
         hidden, state = self.trunk(inputs, state)
         policy = self._acting_policy(hidden, inputs)
         assert isinstance(policy, Categorical)
+        mask = None if inputs.action_mask is None else inputs.action_mask[:, -1]
+        boltzmann = self.algo_config.boltzmann
+        if boltzmann is None or not self.learns_values:
+            return self._policy_or_random(policy, inputs, mask), state
+        q_BA = self._scaled_values(hidden, boltzmann.temperature)
+        by_value_BA = Categorical(q_BA, self.codec.factors, 0.0, mask).sample()
+        is_by_value_B1 = (luck < boltzmann.share).unsqueeze(-1)
+        return torch.where(is_by_value_B1, by_value_BA, self._policy_or_random(policy, inputs, mask)), state
+
+    def _scaled_values(self, hidden: Tensor, temperature: float) -> Float[Tensor, "B A"]:
+        """Return Q of every action in the last step, over the temperature in units of the values' spread."""
         share = self.critic.share(hidden[:, -1:])
         each_KA = torch.eye(self.codec.dim, device=self.device)
         each_KBLHA = each_KA[:, None, None, None].expand(-1, share.shape[0], 1, 1, -1)
         q_KBGC = self.values_of(self.critic(share, each_KBLHA))[:, :, 0]
         unit = self.popart.std[-1] if self.algo_config.use_popart else 1.0
-        q_BA = q_KBGC[:, :, -1].mean(-1).t() / (boltzmann.temperature * unit)
-        mask = None if inputs.action_mask is None else inputs.action_mask[:, -1]
-        preferred = Categorical(q_BA, self.codec.factors, 0.0, mask)
-        by_value_B1 = (luck < boltzmann.share).unsqueeze(-1)
-        return torch.where(by_value_B1, preferred.sample(), policy.sample()[:, -1, 0]), state
+        return q_KBGC[:, :, -1].mean(-1).t() / (temperature * unit)
+
+    def _policy_or_random(self, policy: Categorical, inputs: SeqInputs, mask: Tensor | None) -> Float[Tensor, "B A"]:
+        """Return samples of the policy in the last step, or random actions, the more often the rarer it is."""
+        novelty = self.algo_config.novelty
+        rarity = self.trunk.timestep_encoder.rarity(inputs) if novelty else None
+        if rarity is None:
+            return policy.sample()[:, -1, 0]
+        rate_B1 = (rarity[:, -1:] * (novelty / self.config.train.window_steps)).clamp(max=MAX_RANDOM)
+        prob_BA = policy.probs[:, -1, 0]
+        legal_BA = torch.ones_like(prob_BA, dtype=torch.bool) if mask is None else mask
+        mixed_BA = (1 - rate_B1) * prob_BA + rate_B1 * legal_BA / legal_BA.sum(-1, keepdim=True)
+        return Categorical(mixed_BA.log(), self.codec.factors, 0.0, mask).sample()
 
     # --------------------------------------------------------------------------------------------- losses
     def critic_terms(self, p: Pass, targets: Float[Tensor, "B T G"]) -> Terms:

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 TAKEN = ("window_steps", "normalize_obs", "normalize_actions", "normalize_rewards")
 LEARNING = (
-    "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "filter", "online_coeff",
-    "offline_coeff", "critic_loss_weight", "average_decay",
+    "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "novelty", "filter",
+    "online_coeff", "offline_coeff", "critic_loss_weight", "average_decay",
 )  # fmt: skip
 """Settings of algorithms on which no weight depends, and which another kind of data asks for anew."""
 

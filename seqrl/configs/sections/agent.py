@@ -187,6 +187,11 @@ class AgentSection(SoftSection):
     boltzmann: BoltzmannSection | None = Field(
         None, description="Act by the values in some training episodes; null acts by the policy in all."
     )
+    novelty: NonNegativeFloat = Field(
+        0.0,
+        description="Random actions per train.window_steps steps of training, on average, taken where observations are "
+        "unusual; for one discrete action and vectors.",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> AgentSection:

@@ -54,6 +54,13 @@ class TimestepEncoder(nn.Module, ABC):
     def update(self, stats: Mapping[str, Tensor]) -> None:
         """Move statistics after a gradient step."""
 
+    def rarity(self, inputs: SeqInputs) -> Float[Tensor, "B L"] | None:
+        """Return how unusual observations are, about 1 on average; None where that is not known.
+
+        By default it is not; encoders that standardise vectors return the mean square of their standardised numbers.
+        """
+        return None
+
     @property
     def allowed_values(self) -> dict[str, Values]:
         """Which numbers an entry may hold, where that is more than to be finite."""

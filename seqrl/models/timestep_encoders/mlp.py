@@ -83,6 +83,14 @@ class MLPTimestepEncoder(TimestepEncoder):
         y: Tensor = self.norm(self.mlp(x))
         return y
 
+    def rarity(self, inputs: SeqInputs) -> Float[Tensor, "B L"] | None:
+        """Return the mean square of the standardised observations; None if they are not standardised."""
+        width = sum(flat_width(spec) for spec in self.obs.values())
+        if self.normalizer is None or width == 0:
+            return None
+        square: Tensor = self.normalizer(self._features(inputs))[..., :width].square()
+        return square.mean(-1)
+
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for input normalisation."""
         return {} if self.normalizer is None else {"inputs": self.normalizer.stats(self._features(inputs), mask)}

@@ -102,9 +102,13 @@ class VectorModality(Modality):
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""
-        flat = flat_entry(x, self.spec)
-        y: Tensor = self.mlp(flat if self.normalizer is None else self.normalizer(flat))
+        y: Tensor = self.mlp(self.standardised(x))
         return y
+
+    def standardised(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
+        """Return the numbers as a vector, standardised if ``normalize_inputs`` is on."""
+        flat = flat_entry(x, self.spec)
+        return flat if self.normalizer is None else self.normalizer(flat)
 
     def stats(self, x: Shaped[Tensor, "B L *shape"], mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for input normalisation."""

@@ -148,8 +148,11 @@ def test_returns_that_are_told_are_those_of_whole_episodes():
     ],
 )
 def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
-    exploration = planned(env_steps=20_000, horizon=horizon, action_kind=kind)[0].collect.exploration
+    config, derived = planned(env_steps=20_000, horizon=horizon, action_kind=kind)
+    exploration = config.collect.exploration
     assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
+    is_short = kind == "categorical" and horizon is not None and horizon <= MAX_WINDOW
+    assert config.algo.novelty == is_short == ("algo.novelty" in derived)
 
 
 @pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 1.0}, {"end": 0.001}])
