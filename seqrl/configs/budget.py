@@ -302,11 +302,13 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     return [Derived("collect.exploration.start", start, own), *out]
 
 
-def _novelty(budget: Budget) -> list[Derived]:
-    """Return how many random actions are taken where observations are unusual, if episodes are short."""
-    if budget.action_kind != "categorical" or not _fits(budget):
+def _novelty(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+    """Return how many random actions are taken where observations are unusual: one per episode, if that is short."""
+    if budget.action_kind != "categorical" or not budget.horizon or not _fits(budget):
         return []
-    return [Derived("algo.novelty", 1.0, "one random action per episode where observations are unusual")]
+    per_window = float(f"{_window(values, budget) / budget.horizon:.3g}")
+    why = "one random action per episode where observations are unusual; single discrete actions"
+    return [Derived("algo.novelty", per_window, why)]
 
 
 def _sampled(values: Mapping[str, Any]) -> list[Derived]:
@@ -424,7 +426,7 @@ def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         Derived(
             "algo.boltzmann", BOLTZMANN, "tries actions that the critics prefer and the policy avoids; discrete actions"
         ),
-        *_novelty(budget),
+        *_novelty(values, budget),
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
         Derived(
             "algo.extra_gammas",

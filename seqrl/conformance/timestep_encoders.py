@@ -173,6 +173,18 @@ def alone_as_within_a_sequence(case: EncoderCase) -> None:
         expect_close(alone, whole[:, t : t + 1], problem, atol=1e-5, rtol=1.3e-6)
 
 
+def rarity_is_of_one_input(case: EncoderCase) -> None:
+    """How unusual an observation is, where that is known, is a finite number of its own, and no less than 0."""
+    encoder, inputs = case.build_for_acting(), case.inputs()
+    if (found := encoder.rarity(inputs)) is None:
+        return
+    expect(found.shape == (B, L), f"rarity gives {tuple(found.shape)}, expected {(B, L)}")
+    expect(torch.isfinite(found).all() and (found >= 0).all(), "rarity gives numbers that are infinite, NaN or below 0")
+    alone = encoder.rarity(inputs.map(lambda x: x[:1, :1]))
+    assert alone is not None
+    expect_close(alone, found[:1, :1], "rarity mixes rows or positions", atol=1e-5, rtol=1.3e-6)
+
+
 def forward_writes_nothing(case: EncoderCase) -> None:
     """Neither forward pass nor ``stats`` write a weight, a buffer or an observation."""
     encoder, inputs = case.build().train(), case.inputs()
@@ -260,6 +272,7 @@ CHECKS: dict[str, Check[EncoderCase]] = named(
     Check("gives each entry the width that it declares", modality_width, cheap=True),
     Check("mixes neither rows nor positions", rows_and_positions_do_not_mix, cheap=True),
     Check("encodes one input as within a sequence", alone_as_within_a_sequence, cheap=True),
+    Check("tells how unusual each input is by itself", rarity_is_of_one_input, cheap=True),
     Check("writes nothing in forward and stats", forward_writes_nothing, cheap=True),
     Check("takes statistics of real inputs", statistics_are_of_real_inputs, cheap=True),
     Check("gives the same after weights are saved and loaded", weights_there_and_back, cheap=True),

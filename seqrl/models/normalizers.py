@@ -9,6 +9,7 @@ from torch import Tensor, nn
 MIN_STD, MAX_STD = 1e-3, 1e6
 CENTRE_ONLY_STD = 1e-2
 MAX_OUTPUT = 1e4
+TINY_STD = 1e-6
 
 
 class InputNormalizer(nn.Module):
@@ -44,6 +45,14 @@ class InputNormalizer(nn.Module):
         else:
             scale = torch.where(std > CENTRE_ONLY_STD, std, torch.ones_like(std))
         return ((x - self.mean) / scale).clamp(-MAX_OUTPUT, MAX_OUTPUT)
+
+    def rarity(self, x: Float[Tensor, "*lead D"]) -> Float[Tensor, "*lead D"]:
+        """Return the square of each feature's distance from its mean, in standard deviations: 1 on average.
+
+        The less a feature has varied so far, the more unusual a change of it is, however small its deviation.
+        """
+        std = self.variance.sqrt().clamp(TINY_STD, MAX_STD)
+        return ((x - self.mean) / std).clamp(-MAX_OUTPUT, MAX_OUTPUT).square()
 
     @torch.no_grad()
     def stats(self, x: Float[Tensor, "B L D"], mask: Bool[Tensor, "B L"]) -> Float[Tensor, "stats D1"]:

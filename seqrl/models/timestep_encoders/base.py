@@ -57,7 +57,7 @@ class TimestepEncoder(nn.Module, ABC):
     def rarity(self, inputs: SeqInputs) -> Float[Tensor, "B L"] | None:
         """Return how unusual observations are, about 1 on average; None where that is not known.
 
-        By default it is not; encoders that standardise vectors return the mean square of their standardised numbers.
+        By default it is not; encoders that standardise vectors return the mean of their squared standard scores.
         """
         return None
 

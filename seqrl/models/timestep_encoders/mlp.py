@@ -84,12 +84,11 @@ class MLPTimestepEncoder(TimestepEncoder):
         return y
 
     def rarity(self, inputs: SeqInputs) -> Float[Tensor, "B L"] | None:
-        """Return the mean square of the standardised observations; None if they are not standardised."""
+        """Return the mean over all numbers of the observations; None if they are not standardised."""
         width = sum(flat_width(spec) for spec in self.obs.values())
         if self.normalizer is None or width == 0:
             return None
-        square: Tensor = self.normalizer(self._features(inputs))[..., :width].square()
-        return square.mean(-1)
+        return self.normalizer.rarity(self._features(inputs))[..., :width].mean(-1)
 
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for input normalisation."""

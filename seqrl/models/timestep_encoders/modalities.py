@@ -60,6 +60,10 @@ class Modality(nn.Module, ABC):
     def update(self, stats: Mapping[str, Tensor]) -> None:
         """Move statistics after a gradient step."""
 
+    def rarity(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"] | None:
+        """Return how unusual each number is, 1 on average; None, the default, where that is not known."""
+        return None
+
     def problem(self, option: str, text: str) -> ConfigError:
         """Return the error that ``option`` does not fit the entry, whose dtype and shape it names."""
         return ConfigError(f"{self.key}.{option}: {described({self.name: self.spec})} {text}")
@@ -102,13 +106,13 @@ class VectorModality(Modality):
 
     def forward(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
         """Return the embeddings."""
-        y: Tensor = self.mlp(self.standardised(x))
+        flat = flat_entry(x, self.spec)
+        y: Tensor = self.mlp(flat if self.normalizer is None else self.normalizer(flat))
         return y
 
-    def standardised(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"]:
-        """Return the numbers as a vector, standardised if ``normalize_inputs`` is on."""
-        flat = flat_entry(x, self.spec)
-        return flat if self.normalizer is None else self.normalizer(flat)
+    def rarity(self, x: Shaped[Tensor, "B L *shape"]) -> Float[Tensor, "B L D"] | None:
+        """Return how unusual each number is; None if they are not standardised."""
+        return None if self.normalizer is None else self.normalizer.rarity(flat_entry(x, self.spec))
 
     def stats(self, x: Shaped[Tensor, "B L *shape"], mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums for input normalisation."""

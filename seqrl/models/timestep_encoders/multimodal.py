@@ -17,7 +17,7 @@ from seqrl.core.tensors import SeqInputs
 from seqrl.models.mlp import make_mlp, make_norm
 from seqrl.models.timestep_encoders.base import SECTION_KEY, TimestepEncoder, check_names
 from seqrl.models.timestep_encoders.images import channel_axis
-from seqrl.models.timestep_encoders.modalities import Modality, VectorModality
+from seqrl.models.timestep_encoders.modalities import Modality
 from seqrl.models.two_hot import symlog
 
 SMALLEST_NATURE, SMALLEST_IMAGE = 36, 15
@@ -87,13 +87,10 @@ class MultimodalTimestepEncoder(TimestepEncoder):
         return y
 
     def rarity(self, inputs: SeqInputs) -> Float[Tensor, "B L"] | None:
-        """Return the mean square of all standardised vectors; None if there is none."""
-        found = [
-            modality.standardised(inputs.obs[name]).square()
-            for name, modality in self._named().items()
-            if isinstance(modality, VectorModality) and modality.normalizer is not None
-        ]
-        return torch.cat(found, dim=-1).mean(-1) if found else None
+        """Return the mean over all numbers whose modality knows it; None if there is none."""
+        found = [modality.rarity(inputs.obs[name]) for name, modality in self._named().items()]
+        known = [each for each in found if each is not None]
+        return torch.cat(known, dim=-1).mean(-1) if known else None
 
     def stats(self, inputs: SeqInputs, mask: Bool[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return the sums that the modalities ask for, by the number of the entry and the modality's own name."""

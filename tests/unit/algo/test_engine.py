@@ -108,7 +108,12 @@ def test_it_stacks_frames_as_the_algorithm_does(memory):
 @slow
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({}, "discrete"), ({"boltzmann": {"share": 0.5, "temperature": 1.0}}, "discrete"), ({}, "box")],
+    [
+        ({}, "discrete"),
+        ({"boltzmann": {"share": 0.5, "temperature": 1.0}}, "discrete"),
+        ({"novelty": 2.0}, "discrete"),
+        ({}, "box"),
+    ],
 )
 def test_samples_are_distributed_as_those_of_the_algorithm(options, kind):
     """Of 4,000 rows in the same state, by a two-sample test that a wrong temperature or bias would not pass."""

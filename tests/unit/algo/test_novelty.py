@@ -88,6 +88,21 @@ def test_rarity_is_1_on_average_and_large_for_what_was_rarely_seen(encoder):
     assert rarity[:40].min() > 5 * rarity[40:].mean()
 
 
+def test_what_was_never_seen_stays_unusual():
+    algo = agent()
+    net = algo.trunk.timestep_encoder
+    obs = random_obs(np.random.default_rng(0), net.obs, 64, 1)
+    entry = next(k for k, v in obs.items() if v.is_floating_point() and v.dim() == 3)
+    obs[entry][..., 0] = 0.0
+    one = algo.process_batch_for_training(random_batch(algo.codec.space, obs=algo.obs)).inputs.map(lambda x: x[:1, :1])
+    inputs = replace(one.map(lambda x: x.expand(64, *x.shape[1:]).contiguous()), obs=obs)
+    real = torch.ones(64, 1, dtype=torch.bool)
+    for _ in range(10_000):
+        net.update(net.stats(inputs, real))
+    new = replace(inputs, obs=obs | {entry: obs[entry].clone().index_fill_(-1, torch.tensor(0), 1.0)})
+    assert net.rarity(new).min() > 100 * net.rarity(inputs).max()
+
+
 def test_images_alone_have_none():
     algo = agent(encoder="cnn")
     one = algo.process_batch_for_training(random_batch(algo.codec.space, obs=algo.obs)).inputs

@@ -152,7 +152,9 @@ def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
     exploration = config.collect.exploration
     assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
     is_short = kind == "categorical" and horizon is not None and horizon <= MAX_WINDOW
-    assert config.algo.novelty == is_short == ("algo.novelty" in derived)
+    assert ("algo.novelty" in derived) == is_short
+    per_step = config.algo.novelty / config.train.window_steps
+    assert per_step == pytest.approx(1 / horizon if is_short else 0.0, rel=0.01)
 
 
 @pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 1.0}, {"end": 0.001}])
