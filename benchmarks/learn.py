@@ -66,7 +66,6 @@ class Row:
         planned: What is passed to ``seqrl train`` instead of a run file; the memory is ``main``.
         ends: What random play and the tuned row reach; None where it was not measured.
         limit_s: Seconds of one core that a run may take.
-        is_discrete: Whether its actions are.
     """
 
     task: str
@@ -78,7 +77,6 @@ class Row:
     planned: tuple[str, ...] = ()
     ends: tuple[float, float] | None = None
     limit_s: int = LIMIT_S
-    is_discrete: bool = True
 
 
 def multitask(
@@ -205,7 +203,6 @@ def default(
     memory: str = "gru",
     metric: str = RETURN,
     needs_memory: bool = True,
-    is_discrete: bool = True,
     limit_s: int = 1200,
 ) -> Row:
     """Return a row that names nothing but an environment, a memory and a budget.
@@ -219,13 +216,12 @@ def default(
         memory: Name.
         metric: Of the evaluation.
         needs_memory: Whether there is a control without one.
-        is_discrete: Whether its actions are.
         limit_s: Seconds of one core that a run may take.
     """
     planned = ("--algo", "actor_critic", "--env", env, "--memory", memory, "--env-steps", str(budget))
     planned += (*MANY_EPISODES, *settings)
     control = {"no memory": FEEDFORWARD} if needs_memory else {}
-    return Row(task, "", budget, memory, control, metric, planned, ends, limit_s, is_discrete)
+    return Row(task, "", budget, memory, control, metric, planned, ends, limit_s)
 
 
 DEFAULT_ROWS = {
@@ -272,13 +268,9 @@ DEFAULT_ROWS = {
             "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.33, 0.57),
             "--set", 'env.kwargs={"size": 7, "num_goals": 1}', metric=SUCCESS,
         ),
-        "pendulum": default(
-            "Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False, is_discrete=False
-        ),
+        "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
-        "half_cheetah_velocity": default(
-            "HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None, is_discrete=False
-        ),
+        "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
         "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
         "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=3600),
         "memory_s11": default(
@@ -286,11 +278,11 @@ DEFAULT_ROWS = {
         ),
         "reach": default(
             "Meta-World reach-v3", "Meta-World/reach-v3", 50_000, None, *FEW_EPISODES,
-            memory="feedforward", metric=SUCCESS, needs_memory=False, is_discrete=False, limit_s=2400,
+            memory="feedforward", metric=SUCCESS, needs_memory=False, limit_s=2400,
         ),
         "half_cheetah": default(
             "HalfCheetah-v5", "HalfCheetah-v5", 100_000, None, *FEW_EPISODES,
-            memory="feedforward", needs_memory=False, is_discrete=False, limit_s=4800,
+            memory="feedforward", needs_memory=False, limit_s=4800,
         ),
     }.items()
 }  # fmt: skip
@@ -310,6 +302,9 @@ README_ROWS = tuple(
     )
 )
 """What a reader in a hurry sees of the defaults."""
+
+
+CONTINUOUS = [f"defaults/{name}" for name in ("pendulum", "half_cheetah_velocity", "reach", "half_cheetah")]
 
 
 def row_of(name: str) -> Row:
@@ -410,9 +405,7 @@ def is_averaged(result: dict[str, Any]) -> bool:
 
 def is_of_now(result: dict[str, Any]) -> bool:
     """Tell whether a run had the setting as it is now: averages and, with discrete actions, ``algo.novelty``."""
-    return is_averaged(result) and (
-        "novelty" in result["config"]["algo"] or not DEFAULT_ROWS[result["row"]].is_discrete
-    )
+    return is_averaged(result) and ("novelty" in result["config"]["algo"] or result["row"] in CONTINUOUS)
 
 
 def results(row: str, variant: str) -> list[dict[str, Any]]:
@@ -464,14 +457,8 @@ def rows_of_defaults(names: Sequence[str] = tuple(DEFAULT_ROWS)) -> list[dict[st
             low, high = row.ends
             closed = (np.mean([run["result"] for run in found]) - low) / (high - low)
             random, tuned, share = f"{low:g}", f"{high:g}", f"{closed:.0%}"
-        first = {
-            "task": row.task,
-            "steps": f"{row.budget // 1000}k",
-            "memory": row.main,
-            "random": random,
-            "tuned": tuned,
-        }
-        first |= {"defaults": summary(name, row.main), "share of the gap": share}
+        first = {"task": row.task, "steps": f"{row.budget // 1000}k", "memory": row.main}
+        first |= {"random": random, "tuned": tuned, "defaults": summary(name, row.main), "share of the gap": share}
         lines.append(first | {"no memory": summary(name, "no memory")})
     return lines
 

@@ -1,0 +1,52 @@
+"""What a budget makes of exploration, and of how a policy is evaluated."""
+
+import pytest
+
+from seqrl.configs.budget import MAX_WINDOW
+from tests.unit.configs.test_budget import planned
+
+
+@pytest.mark.parametrize(
+    ("horizon", "kind", "start", "end"),
+    [
+        (50, "categorical", 4 / 50, 1 / 50),
+        (100, "categorical", 4 / 100, 1 / 100),
+        (10, "categorical", 0.2, 0.05),
+        (500, "categorical", 0.2, 0.05),
+        (None, "categorical", 0.2, 0.05),
+        (50, "continuous", 0.2, 0.05),
+    ],
+)
+def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
+    config, derived = planned(env_steps=20_000, horizon=horizon, action_kind=kind)
+    exploration = config.collect.exploration
+    assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
+    is_short = kind == "categorical" and horizon is not None and horizon <= MAX_WINDOW
+    assert ("algo.novelty" in derived) == is_short
+    per_step = config.algo.novelty / config.train.window_steps
+    assert per_step == pytest.approx(1 / horizon if is_short else 0.0, rel=0.01)
+
+
+@pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 1.0}, {"end": 0.001}])
+def test_random_steps_never_become_more(given):
+    exploration = planned({"collect": {"exploration": given}}, env_steps=20_000, horizon=50)[0].collect.exploration
+    assert exploration.end <= exploration.start
+    assert all(getattr(exploration, key) == value for key, value in given.items())
+
+
+def test_a_policy_over_choices_is_evaluated_by_sampling():
+    config, _ = planned(env_steps=20_000, horizon=50)
+    assert not config.experiment.evaluation.deterministic
+    assert config.algo.distribution.choice() == ("categorical", {"min_probability_mass": 1e-4})
+    for kind in ("continuous", "binary", "hybrid"):
+        config, _ = planned(env_steps=20_000, horizon=50, action_kind=kind)
+        assert config.experiment.evaluation.deterministic
+        assert config.algo.distribution.choice()[0] == "auto"
+    for given, mass in (({"type": "categorical"}, 1e-4), ({"min_probability_mass": 0.01}, 0.01)):
+        config, _ = planned({"algo": {"distribution": given}}, env_steps=20_000, horizon=50)
+        assert config.algo.distribution.choice() == ("categorical", {"min_probability_mass": mass})
+    given = {"algo": {"distribution": {"type": "auto"}}, "experiment": {"evaluation": {"deterministic": True}}}
+    config, derived = planned(given, env_steps=20_000, horizon=50)
+    assert config.experiment.evaluation.deterministic
+    assert config.algo.distribution.choice()[0] == "auto"
+    assert not [key for key in derived if "distribution" in key or "deterministic" in key]
