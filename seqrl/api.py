@@ -8,10 +8,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -119,12 +119,20 @@ class Run:
                 copy: Image = image.copy()
         return copy
 
-    def policy(self, checkpoint: str = "last", *, device: str = "auto", plugins: Plugins = ()) -> RolloutPolicy:
+    def policy(
+        self,
+        checkpoint: str = "last",
+        *,
+        device: str = "auto",
+        deterministic: bool | None = None,
+        plugins: Plugins = (),
+    ) -> RolloutPolicy:
         """Return a policy of the run.
 
         Args:
             checkpoint: ``last``, ``best_success``, ``epoch_000010``: a folder in the run or among its checkpoints.
             device: Where it computes.
+            deterministic: Act greedily; False samples, None does what the run's evaluations did.
             plugins: Files or modules to import first.
         """
         from seqrl.algo import policy_from_checkpoint
@@ -137,7 +145,7 @@ class Run:
                 f"{self.path} has no checkpoint {checkpoint!r}{did_you_mean(checkpoint, names)}; it has: "
                 f"{', '.join(names) or 'none'}"
             )
-        return policy_from_checkpoint(path, device=device, plugins=plugins)[0]
+        return policy_from_checkpoint(path, device=device, deterministic=deterministic, plugins=plugins)[0]
 
     def evaluate(self, episodes: int = 100, **options: Any) -> dict[str, float]:
         """Return what the last policy reaches; see :func:`evaluate`."""
@@ -315,6 +323,9 @@ def load_dataset(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     image_size: tuple[int, int] | None = None,
+    dones_mean: Literal["terminated", "truncated"] = "terminated",
+    action_keys: Sequence[str] | None = None,
+    action_rotations: Mapping[str, str] | None = None,
 ) -> Store:
     """Open data: a store, or a file that becomes one when it is first opened.
 
@@ -325,6 +336,9 @@ def load_dataset(
         format: Name of the reader; None takes the first that can read it.
         columns: What the arrays are: ``obs/NAME``, ``actions``, ``rewards``, ... -> name of an array.
         image_size: Height and width to which images of LeRobot are reduced.
+        dones_mean: What a 1 in ``dones`` of a file means.
+        action_keys: Columns of a robomimic file that make up the action.
+        action_rotations: Those of them that are rotations -> their form in the file.
 
     Raises:
         DataError: If it cannot be read.
@@ -334,6 +348,9 @@ def load_dataset(
     options = {
         "columns": None if columns is None else dict(columns),
         "image_size": None if image_size is None else list(image_size),
+        "dones_mean": dones_mean,
+        "action_keys": None if action_keys is None else list(action_keys),
+        "action_rotations": None if action_rotations is None else dict(action_rotations),
     }
     return open_store(str(path), options, format=format)
 

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from seqrl.algo.optimizer_state import require_tensor
 
+EPSILON = 1e-8
+"""Of an element's root mean square, below which it counts as that: Adam's default."""
+
 
 def not_finite(x: Tensor) -> Tensor:
     """Return where a tensor is NaN or infinite, in fewer operators than ``isfinite`` takes."""
@@ -30,7 +33,6 @@ class GradientClipper:
         norm: Largest norm after that; None is no limit.
         is_together: Limit the norm of all networks together, or that of each alone.
         decay: Of the mean squares: Adam's for the second moment.
-        epsilon: Of each element's root mean square, below which it counts as that: Adam's.
 
     Attributes:
         mean_squares: Moving average of each parameter's squared gradient norm, not corrected for its start, ``(n,)``.
@@ -53,7 +55,6 @@ class GradientClipper:
         norm: float | None,
         is_together: bool = True,
         decay: float = 0.999,
-        epsilon: float = 1e-8,
     ) -> None:
         self._parameters = [p for parameters in nets.values() for p in parameters]
         self._spike, self._norm, self._decay, self._is_together = spike, norm, decay, is_together
@@ -64,7 +65,7 @@ class GradientClipper:
         device = self._parameters[0].device if self._parameters else None
         self.mean_squares = torch.zeros(len(self._parameters), device=device)
         self.num_updates = torch.zeros(len(self._parameters), device=device)
-        self._least = torch.tensor([p.numel() * epsilon**2 for p in self._parameters], device=device)
+        self._least = torch.tensor([p.numel() * EPSILON**2 for p in self._parameters], device=device)
         self.is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._presences: dict[tuple[bool, ...], Tensor] = {}
         self._last_norms, self._last_ratios = torch.zeros_like(self.mean_squares), torch.zeros_like(self.mean_squares)

@@ -90,9 +90,6 @@ class CQL(SoftAgent[CQLSection]):
                 log_densities.append(log_density)
         q_KBTGC = self.values_of(self.critic(p.share, torch.cat(actions)))
         if self.algo_config.calibrate:
-            floor_BT11 = self._multiplied(p.batch.extras["mc_bound"][:, : shape[1], None, None])
+            floor_BT11 = self.multiplier * p.batch.extras["mc_bound"][:, : shape[1], None, None]
             q_KBTGC = torch.cat([q_KBTGC[:num], q_KBTGC[num:].maximum(floor_BT11)])
         return q_KBTGC, torch.cat(log_densities)
-
-    def _multiplied(self, returns: Tensor) -> Tensor:
-        return returns * self.multiplier

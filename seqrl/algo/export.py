@@ -125,7 +125,7 @@ class PolicyStep(nn.Module):
             self._draws, self.noise = found_draws(algo, lambda num_rows: self._acted(self.example(num_rows)))
 
     def example(self, num_rows: int) -> dict[str, Tensor]:
-        """Return inputs of the right names, shapes and dtypes, all zero, of rows that begin an episode."""
+        """Return inputs of the right names, shapes and dtypes, for rows that begin an episode: zeros, legal draws."""
         found = example_obs(self.obs, num_rows)
         found[REWARD] = torch.zeros(num_rows)
         found[RESET] = torch.ones(num_rows, dtype=torch.bool)

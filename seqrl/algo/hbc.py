@@ -80,7 +80,7 @@ class HBC(Algo[HBCSectionT]):
 
     def _may_be_unbounded(self) -> bool:
         _, options = self.algo_config.distribution.choice()
-        return bool(options.get("is_bounded", True)) is False
+        return not options.get("is_bounded", True)
 
     @property
     def scales_rewards(self) -> bool:

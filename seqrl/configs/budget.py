@@ -250,9 +250,11 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{max(1, per_epoch)}; take more steps, or set train.num_epochs, collect.num_envs or "
             "collect.steps_per_epoch"
         )
-    collecting = max(1, epochs - value_at(values, "collect.start_epoch", 0))
+    collecting, learning = (epochs - value_at(values, f"{what}.start_epoch", 0) for what in ("collect", "train"))
+    if collecting < 1:
+        raise ConfigError(f"collect.start_epoch is not below {epochs} epochs, so no environment step would be taken")
     collected = collecting * num_envs * per_epoch
-    total = _planned(budget, collected, "collect.num_envs, collect.steps_per_epoch and collect.start_epoch")
+    total = _planned(values, budget, collected, "collect.num_envs", "collect.steps_per_epoch", "collect.start_epoch")
     ratio = value_at(values, "train.replay_ratio", None)
     updates = value_at(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not has_value(values, "train.replay_ratio")
@@ -286,18 +288,20 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += _reactive(values) if _is_reactive(values, budget) else []
-    return [*out, *_optimizer(updates * epochs), *_values(values, budget), *_of_time(values, budget)]
+    return [*out, *_optimizer(updates * max(1, learning)), *_values(values, budget), *_of_time(values, budget)]
 
 
 def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return how often a policy takes random actions: rarely, where a few of them can spoil a whole episode."""
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
     out = [Derived("collect.exploration.randomize", False, own)]
+    last = value_at(values, "collect.exploration.start", end)
     if budget.action_kind == "categorical" and budget.horizon is not None and _fits(budget):
         few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
-        end = min(end, value_at(values, "collect.exploration.start", end))
-        out.append(Derived("collect.exploration.end", end, few))
+        out.append(Derived("collect.exploration.end", min(end, last), few))
+    elif last < end:
+        out.append(Derived("collect.exploration.end", last, "no more than at the start"))
     start = max(start, value_at(values, "collect.exploration.end", start))
     return [Derived("collect.exploration.start", start, own), *out]
 
@@ -349,7 +353,7 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} gradient steps are too few for {epochs} epochs of at least {max(1, per_epoch)}; take more, or "
             "set train.num_epochs or train.steps_per_epoch"
         )
-    total = _planned(budget, epochs * per_epoch, "train.steps_per_epoch")
+    total = _planned(values, budget, epochs * per_epoch, "train.steps_per_epoch")
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
     return [steps, *_optimizer(total), *_by_heart(values, budget, total)]
 
@@ -366,19 +370,20 @@ def _by_heart(values: Mapping[str, Any], budget: Budget, total: int) -> list[Der
     return [Derived("algo.memory_dropout", 0.3, why), Derived("observation.prev_dropout", 0.25, why)]
 
 
-def _planned(budget: Budget, planned: int, keys: str) -> int:
+def _planned(values: Mapping[str, Any], budget: Budget, planned: int, *keys: str) -> int:
     """Return the steps to derive the rest from: those of the budget, or those that keys of the run file leave of it."""
     total = budget.env_steps or budget.gradient_steps or 0
     if 2 * planned >= total:
         return total
     if not budget.is_a_trial:
         logger.warning(
-            "the run takes %d of the %d %s steps of its budget, as its run file or command sets train.num_epochs, %s; "
-            "leave one of these keys out to spend it all",
+            "the run takes %d of the %d %s steps of its budget, as its run file or command sets %s; leave %s out to "
+            "spend it all",
             planned,
             total,
             "environment" if budget.env_steps else "gradient",
-            keys,
+            " and ".join(given := [key for key in ("train.num_epochs", *keys) if has_value(values, key)]),
+            "one of these keys" if len(given) > 1 else "it",
         )
     return planned
 

@@ -17,7 +17,7 @@ from seqrl.core.strict_json import parse_json, sealed, unsealed
 from seqrl.data.convert import is_store
 from seqrl.data.hdf5_file import foreign_file
 from seqrl.data.in_place import changed_in_place
-from seqrl.data.ingest import content_of, note_sample, path_of_cached
+from seqrl.data.ingest import content_of, path_of_cached
 from seqrl.data.readers.robomimic import SUFFIXES, as_text, naming, natural_order
 from seqrl.data.sampling import split_numbers
 from seqrl.data.store import Store
@@ -113,12 +113,11 @@ def _write_masks(path: Path, filters: Filters) -> None:
                 del file[f"mask/{key}"]
             file[f"mask/{key}"] = [name.encode() for name in names]
     after = content_of(path)
-    for options in ({}, {"dones_mean": "terminated"}, {"dones_mean": "truncated"}):
-        old, new = (path_of_cached(path, content, options) for content in (before, after))
+    for dones_mean in ("terminated", "truncated"):
+        old, new = (path_of_cached(path, content, {"dones_mean": dones_mean}) for content in (before, after))
         if old.exists() and not new.exists():
             with new_folder(new, keep_existing=True) as folder:
                 _carry_cache(old, folder, filters)
-                note_sample(folder, after)
 
 
 def _carry_cache(old: Path, folder: Path, filters: Filters) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import code_crc, expanded, is_temporary, new_folder, write_atomic
+from seqrl.core.files import code_crc, expanded, is_temporary, new_folder
 from seqrl.data.cache_folder import cache_folder
 from seqrl.data.disk_space import check_space
 from seqrl.data.readers import READERS, Reader, choose_reader
@@ -28,43 +28,24 @@ from seqrl.data.store_info import FORMAT_VERSION
 logger = logging.getLogger(__name__)
 
 _STALE_S = 24 * 3600
-_SAMPLE = "sample.sha256"
+_CACHE_VERSION = 2
+"""Raise it where readers write other stores than before."""
 _BLOCK_BYTES, _BLOCKS_OF_A_FILE, _MOST_BLOCKS = 2**16, 16, 256
 
 
 def cached_store(key: dict[str, Any], build: Callable[[Path], None]) -> Store:
     """Return the cached store that ``key`` describes, building it in a new folder if there is none."""
-    while not (path := _cached_path(key)).exists():
+    path = _folder_of(key)
+    if not path.exists():
         _remove_stale(path)
         with new_folder(path, keep_existing=True) as temporary:
             build(temporary)
-            note_sample(temporary, key)
     return Store(path)
 
 
-def _cached_path(key: dict[str, Any]) -> Path:
-    """Return where the store of a key lies; where only the sample differs, the first to come has the place without."""
-    path = _folder_of({k: v for k, v in key.items() if k != "sample"})
-    return path if not path.exists() or _is_of_sample(path, key) else _folder_of(key)
-
-
 def _folder_of(key: dict[str, Any]) -> Path:
-    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
-    return cache_folder() / digest
-
-
-def _is_of_sample(path: Path, key: dict[str, Any]) -> bool:
-    """Tell whether a cached store was made of this sample; what an earlier version has made is taken to be."""
-    with suppress(FileNotFoundError):
-        return bool((path / _SAMPLE).read_text() == key.get("sample", ""))
-    with suppress(OSError):  # a cache that may only be read
-        note_sample(path, key)
-    return True
-
-
-def note_sample(folder: Path, content: Mapping[str, Any]) -> None:
-    """Note beside a store of which sample of :func:`content_of` it was made."""
-    write_atomic(folder / _SAMPLE, content.get("sample", ""))
+    text = json.dumps([FORMAT_VERSION, _CACHE_VERSION, key], sort_keys=True)
+    return cache_folder() / hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def _remove_stale(path: Path) -> None:
@@ -76,23 +57,13 @@ def _remove_stale(path: Path) -> None:
 
 def path_of_cached(file: Path, content: Mapping[str, Any], options: Mapping[str, Any]) -> Path:
     """Return where the store of a robomimic file of this :func:`content_of` lies, if it was read before."""
-    return _cached_path(_key(file, "robomimic", options, content))
+    return _folder_of(_key(file, "robomimic", _set(options), content))
 
 
 def _key(path: Path, name: str, options: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key of what is read as ``name``; that of robomimic files names none, as there was no other.
-
-    Stores that were made before their actions had units are not taken (of robomimic files: those with
-    ``action_keys``), nor those of arrays whose ``next_obs`` was not compared, nor those of arrays and D4RL files
-    that left ends without a flag, nor those of a plug-in's reader whose code has changed.
-    """
-    key = {"path": str(path.resolve()), "options": dict(options), **content}
-    compared = {"is_compared": True} if name == "arrays" else {}
-    compared |= {"ends_are_told": True} if name in ("arrays", "d4rl") else {}
-    if name == "robomimic":
-        return {**key, "has_units": True} if options.get("action_keys") else key
+    """Return the key of what is read as ``name``; that of a plug-in's reader changes with its code."""
     own = {} if name in BUILTIN else {"code": code_crc(READERS.get(name))}
-    return {**key, "format": name, "has_units": True, **compared, **own}
+    return {"path": str(path.resolve()), "format": name, "options": dict(options), **content, **own}
 
 
 def content_of(path: Path) -> dict[str, Any]:
@@ -167,8 +138,8 @@ def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, f
 
 
 def _set(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the options that are set."""
-    return {k: v for k, v in (options or {}).items() if v is not None}
+    """Return the options that are set, and the default of ``dones_mean``, which run files name."""
+    return {"dones_mean": "terminated"} | {k: v for k, v in (options or {}).items() if v is not None}
 
 
 def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], folder: Path, advice: str = "") -> None:

@@ -21,7 +21,7 @@ MAX_STEPS = 500
 PLAYED = f"the longest of {NUM_EPISODES} with random actions"
 """How the steps are known of an environment without a time limit: those of a trained policy may be more."""
 FIXED = f"the length of each of {NUM_EPISODES} with random actions"
-NO_END = "as far as was played: no episode with random actions ended, and there is no time limit"
+NO_END = "as far as was played: an episode with random actions did not end, and there is no time limit"
 """How the steps are known of an environment whose episodes may never end."""
 
 
@@ -54,8 +54,9 @@ def horizon_and_kind(
         actor = Actor(env, codec if is_masked else None, integer_seed(0, "horizon"))
         lengths = [_length(env, actor, episode) for episode in range(NUM_EPISODES)]
         ended = [length for length in lengths if length is not None]
-        known = NO_END if not ended else FIXED if len(set(lengths)) == 1 else PLAYED
-        return MAX_STEPS if None in lengths else max(ended), known, codec.kind
+        if len(ended) < len(lengths):
+            return MAX_STEPS, NO_END, codec.kind
+        return max(ended), FIXED if len(set(ended)) == 1 else PLAYED, codec.kind
     except EnvError:
         raise
     except Exception as error:  # whatever the code of others raises

@@ -103,9 +103,9 @@ def t_tails(t: float, degrees: float) -> float:
     return beta_cdf(degrees / (degrees + t * t), degrees / 2, 0.5)
 
 
-def t_limit(degrees: float, level: float = LEVEL) -> float:
-    """Return the number that Student's distribution exceeds on either side with probability ``1 - level``."""
-    x = beta_quantile(1.0 - level, degrees / 2, 0.5)
+def t_limit(degrees: float) -> float:
+    """Return the number that Student's distribution exceeds on either side with probability ``1 - LEVEL``."""
+    x = beta_quantile(1.0 - LEVEL, degrees / 2, 0.5)
     return math.sqrt(degrees * (1.0 / x - 1.0))
 
 

@@ -131,7 +131,7 @@ def sweep_csv(found: SweepScores) -> str:
         values = [_as_text(setting.values[key]) if key in setting.values else "" for key in found.labels]
         scores = [setting.scores.get(seed) for seed in seeds]
         cells = ["" if number is None else repr(number) for number in (*told, *scores)]
-        writer.writerow([setting.name, *values, len(known), *cells[:5], *cells[5:], setting.note])
+        writer.writerow([setting.name, *values, len(known), *cells, setting.note])
     return text.getvalue()
 
 

@@ -121,7 +121,7 @@ def env_from_checkpoint(
     """Return one environment as a checkpoint was trained in, or another one by its id.
 
     Args:
-        path: See :func:`seqrl.algo.checkpoint.find_checkpoint`.
+        path: See :func:`seqrl.core.checkpoint_card.find_checkpoint`.
         env_id: Another gymnasium id.
         kwargs: Arguments over those in the checkpoint.
         render_mode: As for ``gymnasium.make``.

@@ -146,13 +146,13 @@ class EpisodeCollector:
 
     Args:
         env: What is recorded.
-        num_episodes: How many.
+        num_episodes: How many; None takes all.
 
     Attributes:
         trajectories: What has been recorded and not been taken.
     """
 
-    def __init__(self, env: BatchedEnv, num_episodes: int) -> None:
+    def __init__(self, env: BatchedEnv, num_episodes: int | None) -> None:
         self.trajectories: list[Trajectory] = []
         self._codec = env.codec
         self._recorder = Recorder()
@@ -200,7 +200,7 @@ def evaluate_episodes(
         max_steps: Stop after so many steps of each environment; favours short episodes.
     """
     metrics = EpisodeMetrics(env.num_envs)
-    quota = row_quota(num_episodes if num_episodes is not None else np.iinfo(np.int64).max // 2, env.num_envs)
+    quota = row_quota(num_episodes, env.num_envs)
     episodes: list[Episode] = []
     for number, (actions, step) in enumerate(play(env, policy, seed=seed)):
         if on_step is not None:
@@ -225,20 +225,8 @@ def _whole(step: TimeStep) -> np.ndarray:
     return step.done if step.fault is None else step.done & ~step.fault
 
 
-def recording(decode: Callable[[np.ndarray], np.ndarray], write: Callable[[Trajectory], None]) -> OnStep:
-    """Return a hook for :func:`evaluate_episodes` that stores whole episodes."""
-    recorder = Recorder()
-
-    def record(actions: np.ndarray | None, step: TimeStep) -> None:
-        if actions is None:
-            recorder.start(step)
-            return
-        for trajectory in recorder.add(decode(actions), step):
-            write(trajectory)
-
-    return record
-
-
-def row_quota(num_episodes: int, num_rows: int) -> np.ndarray:
-    """Return how many episodes each row contributes."""
+def row_quota(num_episodes: int | None, num_rows: int) -> np.ndarray:
+    """Return how many episodes each row contributes; None is no limit."""
+    if num_episodes is None:
+        return np.full(num_rows, np.iinfo(np.int64).max)
     return num_episodes // num_rows + (np.arange(num_rows) < num_episodes % num_rows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from seqrl.core.errors import ConfigError
@@ -39,40 +40,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Collect, and return the exit code."""
     args = parser().parse_args(argv)
     _check(args)
-    from seqrl.configs.sections.run import EnvSection
     from seqrl.core.plugins import load_plugins
     from seqrl.core.seeding import generator, integer_seed
     from seqrl.data.store_info import StoreInfo
     from seqrl.data.writers.robomimic import write_robomimic
-    from seqrl.envs import make_batched_env
     from seqrl.rollout.evaluator import evaluation_mode
     from seqrl.rollout.rollouts import collect_episodes
 
     load_plugins(args.plugin)
-    maker, make_policy, algo = _actor(args)
-    restarts = EnvSection().max_restarts if algo is None else algo.config.env.max_restarts
-    env = make_batched_env(maker, min(args.num_envs, args.episodes), max_restarts=restarts)
-    if algo is not None:
-        env.codec = algo.codec
     num_valid = round(args.valid_fraction * args.episodes)
     order = generator(args.seed, "split").permutation(args.episodes)
     filters = {
         "train": [f"demo_{i}" for i in sorted(order[num_valid:])],
         "valid": [f"demo_{i}" for i in sorted(order[:num_valid])],
     }
-    info = StoreInfo(
-        env.observation_space,
-        env.codec.space,
-        env_id=maker.args[0],
-        env_kwargs=maker.args[1],
-        filters={k: v for k, v in filters.items() if v},
-    )
-    try:
+    filters = {name: episodes for name, episodes in filters.items() if episodes}
+    with (_scripted if args.agent is None else _trained)(args) as (env, policy, algo, (env_id, kwargs)):
+        info = StoreInfo(env.observation_space, env.codec.space, env_id=env_id, env_kwargs=kwargs, filters=filters)
         with evaluation_mode(algo, integer_seed(args.seed, "policy")):
-            episodes = collect_episodes(env, make_policy(env), args.episodes, seed=integer_seed(args.seed, "env"))
+            episodes = collect_episodes(env, policy, args.episodes, seed=integer_seed(args.seed, "env"))
             number = write_robomimic(args.output, info, episodes)
-    finally:
-        env.close()
     print(f"wrote {number} episodes to {args.output}")
     return 0
 
@@ -88,20 +75,29 @@ def _check(args: argparse.Namespace) -> None:
     check_output(args.output, (".hdf5", ".h5"), overwrite=args.overwrite)
 
 
-def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """Return what makes the environment, what makes the policy from it, and the algorithm if there is one."""
-    from seqrl.envs.make import env_maker
-    from seqrl.rollout.rollouts import AlgoPolicy, ScriptedPolicy
+Acting = tuple[Any, Any, Any, tuple[str, dict[str, Any]]]
+"""Environments, the policy in them, its algorithm if it has one, and the environments' id and arguments."""
 
-    if args.agent is None:
-        return (
-            env_maker(args.env, args.env_kwargs, plugins=tuple(args.plugin)),
-            lambda env: ScriptedPolicy(args.env, env, noise=args.noise, seed=args.seed),
-            None,
-        )
+
+@contextmanager
+def _scripted(args: argparse.Namespace) -> Iterator[Acting]:
+    from seqrl.configs.sections.run import EnvSection
+    from seqrl.envs.make import env_maker, make_batched_env
+    from seqrl.rollout.rollouts import ScriptedPolicy
+
+    maker = env_maker(args.env, args.env_kwargs, plugins=tuple(args.plugin))
+    env = make_batched_env(maker, min(args.num_envs, args.episodes), max_restarts=EnvSection().max_restarts)
+    try:
+        yield env, ScriptedPolicy(args.env, env, noise=args.noise, seed=args.seed), None, (args.env, args.env_kwargs)
+    finally:
+        env.close()
+
+
+@contextmanager
+def _trained(args: argparse.Namespace) -> Iterator[Acting]:
     from seqrl.algo.checkpoint import load_algo, read_checkpoint
-    from seqrl.rollout.agreement import check_actions, check_observations
-    from seqrl.rollout.from_checkpoint import maker_by_rules, warn_of_other_tasks
+    from seqrl.rollout.from_checkpoint import env_for_policy, maker_by_rules, warn_of_other_tasks
+    from seqrl.rollout.rollouts import AlgoPolicy
 
     checkpoint = read_checkpoint(args.agent)
     algo, _, _ = load_algo(checkpoint)
@@ -109,11 +105,8 @@ def _actor(args: argparse.Namespace) -> tuple[Any, Any, Any]:
         warn_of_other_tasks(checkpoint, algo.config)
     options = {"kwargs": args.env_kwargs, "plugins": tuple(args.plugin)}
     maker: Any = maker_by_rules(checkpoint, algo.config, env_id=args.env, **options)
-    probe = maker()
-    check_observations(probe.observation_space, algo.obs, maker.args[0])
-    check_actions(probe.action_space, algo.codec.space, maker.args[0])
-    probe.close()
-    return maker, lambda env: AlgoPolicy(algo, env.num_envs, deterministic=args.deterministic), algo
+    with env_for_policy(algo, maker, min(args.num_envs, args.episodes), maker.args[0]) as env:
+        yield env, AlgoPolicy(algo, env.num_envs, deterministic=args.deterministic), algo, maker.args[:2]
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=is_sampled)
     if args.deterministic is False and not facts["noise"]:
         print("note: this policy is deterministic, so --sampled changes nothing", file=sys.stderr)
-    elif args.deterministic is None and is_sampled:
+    elif args.deterministic is None and is_sampled and facts["noise"]:
         print("note: it samples actions, from noise, as the run's evaluations did; --greedy does not", file=sys.stderr)
     size = args.output.stat().st_size / 1e6
     print(f"wrote {facts['algorithm']} to {args.output}, {size:.2g} MB; load it with", file=sys.stderr)

@@ -217,17 +217,19 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     is_endless = any(source == NO_END for _, source, _ in found)
     if warns and is_endless and value_at(asked, "enabled", True) and not is_cut:
         logger.warning(
-            "no episode with random actions ended within %d steps, and the environment has no time limit: an "
+            "an episode with random actions did not end within %d steps, and the environment has no time limit: an "
             "evaluation may never end. Set experiment.evaluation.max_steps",
             MAX_STEPS,
         )
-    if warns and source == PLAYED:
-        logger.warning(
-            "the environment has no time limit; %d episodes with random actions had at most %d steps, which the run is "
-            "planned for. If those of a trained policy are longer, set env.kwargs.max_episode_steps to their limit",
-            NUM_EPISODES,
-            steps,
-        )
+    for (env_id, _), (longest, known, _) in zip(named, found, strict=True):
+        if warns and known == PLAYED:
+            logger.warning(
+                "%s has no time limit; %d episodes with random actions had at most %d steps, which the run is planned "
+                "for. If those of a trained policy are longer, set max_episode_steps in its kwargs to their limit",
+                env_id,
+                NUM_EPISODES,
+                longest,
+            )
     return {
         "horizon": steps,
         "horizon_source": source,
@@ -314,7 +316,7 @@ def resolve_config(
         values["plugins"] = plugins
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or value_at(values, "collect.steps_per_epoch")):
-        overrides.insert(0, "collect.steps_per_epoch=64")
+        overrides.insert(0, f"collect.steps_per_epoch={max(1, min(64, (args.env_steps or 128) // 2))}")
     if args.debug and not args.dataset:
         overrides = [*_few_episodes(values), *overrides]
     overrides = [*_data(args), *_named(args), *overrides]

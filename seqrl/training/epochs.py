@@ -173,13 +173,13 @@ class Epochs:
             logger.info(text, done, planned)
 
     def _tell_what_was_dropped(self) -> None:
-        if self._progress.num_dropped > self._parts.num_steps / 10 and self._parts.num_steps:
-            self._tell_dropped()
+        if self._progress.num_dropped > self._parts.num_steps / 10:
+            self._tell_dropped("were not taken, as the replay had too little")
 
-    def _tell_dropped(self) -> None:
+    def _tell_dropped(self, text: str) -> None:
         if self._parts.processes.is_main:
             self._run_log.warn(
-                f"{self._progress.num_dropped} planned gradient steps were not taken, as the replay had too little: "
+                f"{self._progress.num_dropped} planned gradient steps {text}: "
                 "only whole episodes are stored, or pieces of collect.trajectory_steps; "
                 f"collect.replay.min_transitions is {self._config.collect.replay.min_transitions}"
             )
@@ -201,7 +201,7 @@ class Epochs:
             else:
                 progress.num_dropped += config.train.steps_per_epoch
                 if progress.num_dropped == WAITING_EPOCHS * config.train.steps_per_epoch:
-                    self._tell_dropped()
+                    self._tell_dropped("have not been taken so far, as the replay has too little")
         progress.end_epoch()
         elapsed = time.perf_counter() - begin
         numbers = epoch_metrics(parts, collected, learned, elapsed) | host_metrics(cpu_seconds() - cpu_begin, elapsed)

@@ -474,7 +474,7 @@ class Experiment:
         if resume_training_state:
             self.checkpoints.load_state(read_checkpoint(path, allow_nonfinite=self.config.train.allow_nonfinite))
         else:
-            init_from.take_weights(self.algo, path)
+            init_from.take_weights(self.algo, path, "these weights")
 
     def delete_replay(self) -> None:
         """Delete everything that the run has collected; protected data stays.

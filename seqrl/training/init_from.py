@@ -60,8 +60,13 @@ def _own_config(values: Mapping[str, Any]) -> dict[str, Any] | None:
     return saved_config(folder) if (folder / "config.json").is_file() else None
 
 
-def take_weights(algo: Algo, path: str | Path) -> None:
+def take_weights(algo: Algo, path: str | Path, what: str = "the weights of train.init_from") -> None:
     """Give the algorithm the weights of any checkpoint whose networks fit.
+
+    Args:
+        algo: Of the run.
+        path: Of the checkpoint.
+        what: How messages call it.
 
     Raises:
         CheckpointError: If it is missing, damaged, of other networks, or not finite.
@@ -73,10 +78,10 @@ def take_weights(algo: Algo, path: str | Path) -> None:
         own, theirs = getattr(algo.config.train, key), former.get("train", {}).get(key, "none")
         if own != theirs:
             raise ConfigError(
-                f"train.{key} is {own!r}, and the weights of train.init_from ({checkpoint.path}) were trained with "
+                f"train.{key} is {own!r}, and {what} ({checkpoint.path}) were trained with "
                 f"{theirs!r}, by the statistics that come with them: set train.{key} to {theirs!r}"
             )
-    _warn_of_other_entries(algo, checkpoint)
+    _warn_of_other_entries(algo, checkpoint, what)
     weights = averaged_weights(checkpoint.tensors("model.safetensors"))  # what acts; averages begin anew
     try:
         algo.deserialize(weights)
@@ -85,7 +90,7 @@ def take_weights(algo: Algo, path: str | Path) -> None:
     algo.on_checkpoint_loaded(is_resume=False)
 
 
-def _warn_of_other_entries(algo: Algo, checkpoint: Checkpoint) -> None:
+def _warn_of_other_entries(algo: Algo, checkpoint: Checkpoint, what: str) -> None:
     """Warn if the weights read other observations than the run: networks know only the width of them all."""
     read = checkpoint.json_object("config.json").get("observation", {}).get("keys")
     specs = obs_specs(space_from_json(checkpoint.json_object("spaces.json")["observation_space"]))
@@ -93,7 +98,7 @@ def _warn_of_other_entries(algo: Algo, checkpoint: Checkpoint) -> None:
     own = {name: spec.shape for name, spec in algo.obs.items() if not name.startswith(GOAL_PREFIX)}
     if former != own:
         theirs, ours = (", ".join(f"{k} {list(shape)}" for k, shape in found.items()) for found in (former, own))
-        logger.warning("the weights of train.init_from (%s) read %s, and this run %s", checkpoint.path, theirs, ours)
+        logger.warning("%s (%s) read %s, and this run %s", what, checkpoint.path, theirs, ours)
 
 
 def _told_apart(former: dict[str, Any], algo: Algo) -> str:

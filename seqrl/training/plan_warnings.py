@@ -60,7 +60,13 @@ def plan_warnings(
         )
     limit = _time_limit(tasks)
     pieces = max(2 * config.train.window_steps, collect.steps_per_epoch)
-    if limit is not None and collect.trajectory_steps is None and limit > pieces:
+    stored = limit if limit is None else min(limit, collect.trajectory_steps or limit)
+    if stored is not None and stored > steps_per_env and gradient_steps >= FEWEST_STEPS:
+        found.append(
+            f"each environment takes {steps_per_env} steps in the whole run, and an episode may take {limit}: nothing "
+            "may be stored, as episodes are stored when they end; collect more steps, or set collect.num_envs to fewer"
+        )
+    elif limit is not None and collect.trajectory_steps is None and limit > pieces:
         found.append(
             f"episodes may take {limit} steps and are stored when they end, and an epoch has "
             f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "

@@ -18,7 +18,7 @@ from seqrl.envs.metrics import Episode
 from seqrl.rollout.agreement import agreed_spaces
 from seqrl.rollout.environments import Makers, build_env, first_spaces
 from seqrl.rollout.evaluator import Evaluator
-from seqrl.rollout.rollouts import OnStep, recording
+from seqrl.rollout.rollouts import EpisodeCollector, OnStep
 from seqrl.training.parts import Parts
 
 
@@ -34,6 +34,17 @@ def _check(info: StoreInfo, make_env: Makers, episodes: int | None, timesteps: i
             raise ConfigError(f"evaluate_test: {name} must be at least 1, got {value}")
     for maker in [make_env] if callable(make_env) else make_env:
         agreed_spaces(info, *first_spaces(maker), "make_env")
+
+
+def _storing(collector: EpisodeCollector, writer: StoreWriter) -> OnStep:
+    """Return a hook that stores whole episodes as they end."""
+
+    def store(actions: np.ndarray | None, step: TimeStep) -> None:
+        collector(actions, step)
+        for trajectory in collector.taken():
+            writer.append(trajectory)
+
+    return store
 
 
 def play_test(
@@ -76,7 +87,7 @@ def play_test(
         if save_trajs_to is not None:
             info = StoreInfo(env.observation_space, env.codec.space, source=f"{config.algo_name} policy")
             writer = StoreWriter(expanded(save_trajs_to), info)
-            hooks.append(recording(env.codec.decode, writer.append))
+            hooks.append(_storing(EpisodeCollector(env, None), writer))
 
         def on_step(actions: np.ndarray | None, step: TimeStep) -> None:
             for hook in hooks:

@@ -2,7 +2,10 @@
 
 import json
 
+import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import seqrl
 from seqrl.scripts import run_trained_agent, train
@@ -96,3 +99,35 @@ def test_rules_of_evaluation_hold_after_training_and_endless_episodes_are_warned
     assert code == 0, err
     code, printed, _ = run(run_trained_agent.main, rollouts, capsys)
     assert json.loads(printed)["eval/length_mean"] < 80
+
+
+class EndsSometimes(gym.Env):
+    """Episodes end after 10 steps if they were seeded with 0, and else never, or after a few steps."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+
+    def __init__(self, is_endless=True):
+        self.is_endless = is_endless
+
+    def reset(self, *, seed=None, options=None):
+        self.time, self.end = 0, 10 if seed == 0 else 9999 if self.is_endless else 3
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), 0.0, self.time >= self.end, False, {}
+
+
+gym.register("tests/EndsSometimes-v0", entry_point=EndsSometimes, disable_env_checker=True)
+
+
+@pytest.mark.parametrize(
+    ("is_endless", "told"),
+    [(True, "an evaluation may never end"), (False, "tests/EndsSometimes-v0 has no time limit; 3 episodes")],
+)
+def test_what_is_not_known_of_any_task_is_told(is_endless, told, caplog):
+    own = {"id": "tests/EndsSometimes-v0", "kwargs": {"is_endless": is_endless}}
+    tasks = json.dumps([own, {"id": "CartPole-v1"}])
+    words = ["--algo", "actor_critic", "--memory", "gru", "--env-steps", "20k", "--set", f"env.tasks={tasks}"]
+    train.resolve_config(train.parser().parse_args(words))
+    assert told in caplog.text

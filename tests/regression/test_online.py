@@ -229,7 +229,7 @@ def test_a_run_that_waits_for_data_says_so_before_its_end(tmp_path, caplog):
     hook = type("Hook", (seqrl.Callback,), {"on_epoch_end": lambda self, run, metrics: told.append(caplog.text)})
     changes = {"collect": {"replay": {"min_transitions": 100_000}}, "train": {"num_epochs": 7}}
     run(small(tmp_path, **changes, experiment={"evaluation": {"enabled": False}}), callbacks=hook())
-    assert ["20 planned gradient steps were not taken" in text for text in told] == [False] * 4 + [True] * 3
+    assert ["20 planned gradient steps have not been taken so far" in text for text in told] == [False] * 4 + [True] * 3
 
 
 def test_a_budget_is_kept_and_reported(tmp_path):

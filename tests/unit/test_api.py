@@ -73,6 +73,7 @@ def test_an_environment_of_ones_own_is_learned_in(run):
     with pytest.raises(ConfigError, match="no metric 'eval/retrun_mean'; did you mean 'eval/return_mean'"):
         run.last("eval/retrun_mean")
     policy = run.policy()
+    assert (policy.deterministic, run.policy(deterministic=False).deterministic) == (True, False)
     policy.start_episode()
     assert policy(np.array([1.0, 0.0], np.float32), reward=None) in (0, 1)
 

@@ -142,8 +142,16 @@ def test_exploration_falls_in_the_epochs_that_collect(caplog):
     assert config.collect.exploration.anneal_steps == pytest.approx(steps / 2, rel=0.05)
     assert not caplog.text
     planned({"collect": {"start_epoch": 30}}, env_steps=20_000, horizon=50)
-    assert "environment steps of its budget, as its run file or command sets" in caplog.text
-    assert "collect.start_epoch" in caplog.text
+    assert (
+        "environment steps of its budget, as its run file or command sets collect.start_epoch; leave it" in caplog.text
+    )
+    with pytest.raises(ConfigError, match="start_epoch is not below 40 epochs"):
+        planned({"collect": {"start_epoch": 40}}, env_steps=20_000, horizon=50)
+
+
+def test_only_epochs_that_learn_count_as_gradient_steps():
+    full, half = (planned({"train": {"start_epoch": n}}, env_steps=8_000, horizon=50)[0].algo for n in (0, 20))
+    assert half.optimizer.warmup_steps == full.optimizer.warmup_steps / 2
 
 
 def test_a_run_file_that_collects_nothing_is_told():

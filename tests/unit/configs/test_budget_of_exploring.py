@@ -27,9 +27,11 @@ def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
     assert per_step == pytest.approx(1 / horizon if is_short else 0.0, rel=0.01)
 
 
-@pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 1.0}, {"end": 0.001}])
-def test_random_steps_never_become_more(given):
-    exploration = planned({"collect": {"exploration": given}}, env_steps=20_000, horizon=50)[0].collect.exploration
+@pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 0}, {"start": 1.0}, {"end": 0.001}])
+@pytest.mark.parametrize(("horizon", "kind"), [(50, "categorical"), (500, "categorical"), (50, "continuous")])
+def test_random_steps_never_become_more(given, horizon, kind):
+    config, _ = planned({"collect": {"exploration": given}}, env_steps=20_000, horizon=horizon, action_kind=kind)
+    exploration = config.collect.exploration
     assert exploration.end <= exploration.start
     assert all(getattr(exploration, key) == value for key, value in given.items())
 

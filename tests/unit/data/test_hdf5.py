@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import seqrl
+from seqrl.configs.sections.run import DataSection
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
@@ -413,17 +415,12 @@ def test_a_file_that_changed_in_place_with_the_same_size_and_time_is_read_again(
     assert first.trajectory(1).rewards.tolist() == was.tolist()
 
 
-def test_what_an_earlier_version_cached_is_used_until_the_file_changes(make, cache, monkeypatch):
+def test_training_and_load_dataset_share_a_cache(make, cache):
     path = make()
-    first, before = open_store(path), os.stat(path)
-    (first.path / "sample.sha256").unlink()
-    with monkeypatch.context() as patch:
-        no_reading(patch)
-        assert open_store(path).path == first.path
-    with h5py.File(path, "r+") as file:
-        file["data/demo_1/rewards"][:] = 8.0
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert open_store(path).trajectory(1).rewards.tolist() == [8.0] * STEPS
+    trained = open_store(path, DataSection(path=str(path)).reader_options())
+    assert seqrl.load_dataset(path).path == open_store(path).path == trained.path
+    assert seqrl.load_dataset(path, dones_mean="truncated").path != trained.path
+    assert len(cached(cache)) == 2
 
 
 def test_an_interrupted_ingestion_leaves_nothing_and_is_begun_again(make, cache, monkeypatch):

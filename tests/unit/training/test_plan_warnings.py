@@ -76,6 +76,14 @@ def test_a_limit_among_the_arguments_of_an_environment_counts():
         assert [f"episodes may take {limit} steps" in text for text in found] == [True] * is_told
 
 
+@pytest.mark.parametrize(("steps", "pieces", "is_told"), [(80, None, True), (80, 40, False), (100, None, False)])
+def test_environments_that_never_end_an_episode_are_told(steps, pieces, is_told):
+    config = config_factory("actor_critic", GOOD)
+    config.collect.steps_per_epoch, config.collect.trajectory_steps = 2, pieces
+    found = plan_warnings(config, {}, [Task("seqrl/Bandit-v0", {"max_episode_steps": 100})], 2_000, steps)
+    assert ["nothing may be stored" in text for text in found].count(True) == is_told
+
+
 @pytest.mark.parametrize(("name", "steps", "is_told"), [("gl", 10, True), ("hbc", 8, True), ("iris", 7, False)])
 def test_subgoals_that_windows_hardly_show_are_told(name, steps, is_told):
     values = {"train": {"window_steps": 8}, "algo": {"planner": {"subgoal_steps": steps}}}
