@@ -303,11 +303,12 @@ def evaluate(
 
     if not isinstance(agent, str | os.PathLike | Run):
         raise ConfigError(f"a run, a checkpoint or its path is needed, not {type(agent).__name__}")
-    episodes = int(episodes)
-    if episodes < 1 or num_envs < 1 or seed < 0:
+    if episodes < 1 or num_envs < 1 or seed < 0 or episodes != int(episodes):
         raise ConfigError(
-            f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: at least 1, 1 and 0 are needed"
+            f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: whole numbers, "
+            "at least 1, 1 and 0 are needed"
         )
+    episodes = int(episodes)
     named = load_plugins(plugins)
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)

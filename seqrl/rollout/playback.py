@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ import gymnasium as gym
 import numpy as np
 
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import DataError, EnvError, did_you_mean
+from seqrl.core.errors import DataError, EnvError, SeqrlError, did_you_mean
 from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.types import Trajectory
 from seqrl.data.store import Store
 from seqrl.data.store_info import StoreInfo
-from seqrl.envs.faults import rendered
+from seqrl.envs.faults import rendered, told
 from seqrl.rollout.agreement import check_actions
 from seqrl.rollout.video import as_picture, captioned, fitted, side_by_side
 
@@ -113,12 +114,12 @@ def replay(
 
     Raises:
         DataError: If it is a later piece of an episode.
-        EnvError: If the environment takes other actions, or renders nothing where it should.
+        EnvError: If the environment takes other actions, fails, or renders nothing where it should.
     """
     if trajectory.start_step:
         raise DataError(f"{name} begins at step {trajectory.start_step} of its episode, which a reset cannot reach")
     actions = _actions_of(env, info, trajectory.actions)[: 0 if only_first else None]
-    obs = flatten_obs(env.observation_space, begun(env, seed, state))
+    obs = flatten_obs(env.observation_space, _answer(functools.partial(begun, env, seed, state), f"{name}, reset"))
     same = tuple(k for k, v in trajectory.obs.items() if k in obs and np.shape(obs[k]) == v.shape[1:])
     codec, result = ActionCodec(env.action_space), Replay(name, 0, len(actions), same)
     result.compare(0, trajectory.obs, obs)
@@ -126,7 +127,8 @@ def replay(
     if on_picture is not None:
         on_picture(_picture(env, result, total))
     for t, action in enumerate(actions):
-        seen, reward, terminated, truncated, _ = env.step(codec.nested(action))
+        step = functools.partial(env.step, codec.nested(action))
+        seen, reward, terminated, truncated, _ = _answer(step, f"{name}, step {t + 1}")
         is_last = bool(terminated or truncated) or t + 1 == len(actions)
         total += float(reward)
         result.num_steps = t + 1
@@ -140,6 +142,20 @@ def replay(
         if is_last:
             break
     return result
+
+
+def _answer(ask: Callable[[], Any], where: str) -> Any:
+    """Return what an environment answers.
+
+    Raises:
+        EnvError: If its code raises; it says where.
+    """
+    try:
+        return ask()
+    except SeqrlError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        raise EnvError(f"{where}: the environment fails: {told(error)}") from error
 
 
 def begun(env: gym.Env[Any, Any], seed: int, state: Mapping[str, Any] | None) -> Any:

@@ -88,6 +88,17 @@ def test_an_environment_that_ends_early_is_told():
     assert "3 of 5 steps (the environment ended there)" in result.text()
 
 
+def test_an_environment_that_fails_is_told_with_the_step(monkeypatch):
+    info, trajectory = recorded()
+    env = Walk()
+    monkeypatch.setattr(env, "step", lambda action: 1 / 0)
+    with pytest.raises(EnvError, match=r"^d, step 1: the environment fails: .*division by zero"):
+        replay(env, info, trajectory, "d", seed=0)
+    monkeypatch.setattr(env, "reset", lambda **options: 1 / 0)
+    with pytest.raises(EnvError, match=r"^d, reset: the environment fails"):
+        replay(env, info, trajectory, "d", seed=0)
+
+
 def test_a_repeated_last_observation_is_not_compared():
     info, trajectory = recorded()
     trajectory.obs["at"][-1] = trajectory.obs["at"][-2]
