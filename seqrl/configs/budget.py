@@ -30,6 +30,7 @@ NUM_ENVS = 12
 EPSILON, FEW_RANDOM = (0.2, 0.05), (4, 1)
 """Shares of random actions in the beginning and in the end, and how many there may be in an episode that is short."""
 AGENTS = ("actor_critic", "multitask")
+CHOICES = ("discrete", "multi_discrete")
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
 TOKENS = 1536
 MANY_PASSES = 100
@@ -282,7 +283,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     out += _epsilon(values, budget) if kind == "epsilon_greedy" else []
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
-    out += _sampled(values) if budget.action_kind == "categorical" and values["algo_name"] in AGENTS else []
+    out += _sampled(values) if budget.action_kind in CHOICES and values["algo_name"] in AGENTS else []
     window = _window(values, budget)
     pieces = max(2 * window, per_epoch)
     if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
@@ -296,7 +297,7 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
     out = [Derived("collect.exploration.randomize", False, own)]
     last = value_at(values, "collect.exploration.start", end)
-    if budget.action_kind == "categorical" and budget.horizon is not None and _fits(budget):
+    if budget.action_kind in CHOICES and budget.horizon is not None and _fits(budget):
         few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
         out.append(Derived("collect.exploration.end", min(end, last), few))
@@ -308,10 +309,10 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 def _novelty(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return how many random actions are taken where observations are unusual: one per episode, if that is short."""
-    if budget.action_kind != "categorical" or not budget.horizon or not _fits(budget):
+    if budget.action_kind != "discrete" or not budget.horizon or not _fits(budget):
         return []
     per_window = float(f"{_window(values, budget) / budget.horizon:.3g}")
-    why = "one random action per episode where observations are unusual; single discrete actions"
+    why = "one random action per episode where observations are unusual; no images"
     return [Derived("algo.novelty", per_window, why)]
 
 

@@ -15,7 +15,8 @@ class Budget:
         gradient_steps: Of a run from fixed data; None where it collects.
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
-        action_kind: ``categorical``, ``binary``, ``continuous`` or ``hybrid``, as :class:`ActionCodec` calls it.
+        action_kind: As :class:`ActionCodec` calls it: ``discrete``, ``multi_discrete``, ``binary``, ``continuous`` or
+            ``hybrid``.
         is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
         transitions: Of the fixed data, as far as known.
     """
@@ -24,7 +25,7 @@ class Budget:
     gradient_steps: int | None = None
     horizon: int | None = None
     horizon_source: str = ""
-    action_kind: str = "categorical"
+    action_kind: str = "discrete"
     is_a_trial: bool = False
     transitions: int | None = None
 

@@ -46,7 +46,7 @@ def horizon_and_kind(
         codec = ActionCodec(env.action_space)
         limit = _limit(env)
         if limit is not None:
-            return limit, "its time limit", codec.kind
+            return limit, "its time limit", codec.action_kind
         answer = env.reset(seed=0)
         if (fault := answer_fault("reset", answer)) is not None:
             raise EnvError(f"environment {env_id!r}: {fault.text}")
@@ -55,8 +55,8 @@ def horizon_and_kind(
         lengths = [_length(env, actor, episode) for episode in range(NUM_EPISODES)]
         ended = [length for length in lengths if length is not None]
         if len(ended) < len(lengths):
-            return MAX_STEPS, NO_END, codec.kind
-        return max(ended), FIXED if len(set(ended)) == 1 else PLAYED, codec.kind
+            return MAX_STEPS, NO_END, codec.action_kind
+        return max(ended), FIXED if len(set(ended)) == 1 else PLAYED, codec.action_kind
     except EnvError:
         raise
     except Exception as error:  # whatever the code of others raises

@@ -20,7 +20,7 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import continued, with_budget, without_epochs
+from seqrl.configs.budget import CHOICES, continued, with_budget, without_epochs
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -230,10 +230,13 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
                 NUM_EPISODES,
                 longest,
             )
+    kinds = {kind for *_, kind in found}
+    if len(kinds) > 1:
+        kind = "multi_discrete" if kinds.issubset(CHOICES) else "hybrid"
     return {
         "horizon": steps,
         "horizon_source": source,
-        "action_kind": kind if len({kind for *_, kind in found}) == 1 else "hybrid",
+        "action_kind": kind,
     }
 
 

@@ -159,7 +159,7 @@ def test_a_run_file_that_collects_nothing_is_told():
         planned({"collect": {"steps_per_epoch": 0}}, env_steps=20_000, horizon=50)
 
 
-@pytest.mark.parametrize(("kind", "dropout"), [("categorical", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
+@pytest.mark.parametrize(("kind", "dropout"), [("discrete", 0.3), ("continuous", 0.0), ("hybrid", 0.0)])
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
@@ -169,19 +169,19 @@ def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout
 @pytest.mark.parametrize(
     ("memory", "horizon", "kind", "given", "expected"),
     [
-        ("gru", 500, "categorical", {}, 8),
+        ("gru", 500, "discrete", {}, 8),
         ("mamba", 500, "binary", {}, 8),
-        ("gru", None, "categorical", {}, 8),
-        ("gru", 50, "categorical", {}, 0),
+        ("gru", None, "discrete", {}, 8),
+        ("gru", 50, "discrete", {}, 0),
         ("gru", 500, "continuous", {}, 0),
         ("gru", 500, "hybrid", {}, 0),
-        ("gru", 500, "categorical", {"train": {"window_steps": 100}}, 25),
-        ("gru", 500, "categorical", {"train": {"window_steps": 500}}, 0),
-        ("gru", 500, "categorical", {"train": {"burn_in_steps": 0}}, 0),
-        ("gru", 500, "categorical", {"collect": {"replay": {"relabel": {"type": "hindsight"}}}}, 0),
-        ("gru", 500, "categorical", {"train": {"data": [{"path": "a"}, {"path": "b", "relabel": "hindsight"}]}}, 0),
-        ("gru", 500, "categorical", {"train": {"data": [{"path": "a", "relabel": None}]}}, 8),
-        *((memory, 500, "categorical", {}, 0) for memory in ("transformer", "hybrid", "feedforward", "identity")),
+        ("gru", 500, "discrete", {"train": {"window_steps": 100}}, 25),
+        ("gru", 500, "discrete", {"train": {"window_steps": 500}}, 0),
+        ("gru", 500, "discrete", {"train": {"burn_in_steps": 0}}, 0),
+        ("gru", 500, "discrete", {"collect": {"replay": {"relabel": {"type": "hindsight"}}}}, 0),
+        ("gru", 500, "discrete", {"train": {"data": [{"path": "a"}, {"path": "b", "relabel": "hindsight"}]}}, 0),
+        ("gru", 500, "discrete", {"train": {"data": [{"path": "a", "relabel": None}]}}, 8),
+        *((memory, 500, "discrete", {}, 0) for memory in ("transformer", "hybrid", "feedforward", "identity")),
     ],
 )
 def test_recurrent_memories_that_act_longer_than_a_window_are_burned_in(memory, horizon, kind, given, expected):
@@ -244,7 +244,7 @@ def test_the_window_follows_the_episodes_and_long_ones_come_in_pieces(horizon, w
     ("memory", "horizon", "kind", "steps_of_a_batch"),
     [("identity", 1_000, "continuous", 256), ("feedforward", 1_000, "continuous", 256),
      ("gru", 1_000, "continuous", 1536),
-     ("feedforward", 1_000, "categorical", 1536), ("feedforward", 1_000, "hybrid", 1536),
+     ("feedforward", 1_000, "discrete", 1536), ("feedforward", 1_000, "hybrid", 1536),
      ("feedforward", 50, "continuous", 1500)],
 )  # fmt: skip
 def test_without_a_memory_gradient_steps_are_small_and_many(memory, horizon, kind, steps_of_a_batch):
@@ -328,6 +328,9 @@ def test_tasks_with_other_kinds_of_actions_are_planned_for_both():
     config, _ = train.resolve_config(args)
     assert config.algo.memory_dropout == 0.0
     assert config.train.window_steps == 32
+    both = json.dumps([{"id": "seqrl/Bandit-v0"}, {"id": "seqrl/MultiDiscreteRecall-v0"}])
+    args = train.parser().parse_args(["--algo", "actor_critic", "--env-steps", "20k", "--set", f"env.tasks={both}"])
+    assert train.resolve_config(args)[0].algo.distribution.choice()[0] == "categorical"
 
 
 def test_the_replay_ratio_sets_the_gradient_steps():
@@ -342,7 +345,7 @@ def test_the_replay_ratio_sets_the_gradient_steps():
 
 
 def test_the_length_of_episodes_is_the_time_limit_or_seen():
-    assert horizon_and_kind("CartPole-v1") == (500, "its time limit", "categorical")
+    assert horizon_and_kind("CartPole-v1") == (500, "its time limit", "discrete")
     assert horizon_and_kind("Pendulum-v1") == (200, "its time limit", "continuous")
     steps, source, _ = horizon_and_kind("seqrl/TMazePassive-v0", {"corridor_length": 20})
     assert (steps, "random" in source) == (21, True)

@@ -9,11 +9,12 @@ from tests.unit.configs.test_budget import planned
 @pytest.mark.parametrize(
     ("horizon", "kind", "start", "end"),
     [
-        (50, "categorical", 4 / 50, 1 / 50),
-        (100, "categorical", 4 / 100, 1 / 100),
-        (10, "categorical", 0.2, 0.05),
-        (500, "categorical", 0.2, 0.05),
-        (None, "categorical", 0.2, 0.05),
+        (50, "discrete", 4 / 50, 1 / 50),
+        (100, "discrete", 4 / 100, 1 / 100),
+        (10, "discrete", 0.2, 0.05),
+        (500, "discrete", 0.2, 0.05),
+        (None, "discrete", 0.2, 0.05),
+        (50, "multi_discrete", 4 / 50, 1 / 50),
         (50, "continuous", 0.2, 0.05),
     ],
 )
@@ -21,14 +22,14 @@ def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
     config, derived = planned(env_steps=20_000, horizon=horizon, action_kind=kind)
     exploration = config.collect.exploration
     assert (exploration.start, exploration.end) == (pytest.approx(start), pytest.approx(end))
-    is_short = kind == "categorical" and horizon is not None and horizon <= MAX_WINDOW
+    is_short = kind == "discrete" and horizon is not None and horizon <= MAX_WINDOW
     assert ("algo.novelty" in derived) == is_short
     per_step = config.algo.novelty / config.train.window_steps
     assert per_step == pytest.approx(1 / horizon if is_short else 0.0, rel=0.01)
 
 
 @pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 0}, {"start": 1.0}, {"end": 0.001}])
-@pytest.mark.parametrize(("horizon", "kind"), [(50, "categorical"), (500, "categorical"), (50, "continuous")])
+@pytest.mark.parametrize(("horizon", "kind"), [(50, "discrete"), (500, "discrete"), (50, "continuous")])
 def test_random_steps_never_become_more(given, horizon, kind):
     config, _ = planned({"collect": {"exploration": given}}, env_steps=20_000, horizon=horizon, action_kind=kind)
     exploration = config.collect.exploration
