@@ -44,7 +44,7 @@ def with_networks(values: Mapping[str, Any], *, goes_on: bool) -> dict[str, Any]
     if former.get("algo_name") != values["algo_name"]:
         return dict(values)
     taken = {
-        "observation": former["observation"],
+        "observation": {key: value for key, value in former["observation"].items() if key != "prev_dropout"},
         "algo": {key: value for key, value in former["algo"].items() if key not in LEARNING},
         "train": {key: former["train"][key] for key in TAKEN},
     }

@@ -323,6 +323,7 @@ def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
     for key in ("sequence_encoder", "actor", "critic", "gamma", "extra_gammas"):
         assert config["algo"][key] == former["algo"][key]
     assert (former["algo"]["n_step"], config["algo"]["n_step"]) == (1, 5)  # of the budget
+    assert (former["observation"]["prev_dropout"], config["observation"]["prev_dropout"]) == (0.0, 0.25)
     assert config["algo"]["sequence_encoder"]["d_hidden"] == 12
     gone = [
         "--algo",
