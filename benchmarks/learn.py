@@ -263,6 +263,10 @@ DEFAULT_ROWS = {
         "position_cartpole": default(
             "POPGym PositionOnlyCartPoleEasy", "popgym-PositionOnlyCartPoleEasy-v0", 64_000, (0.12, 0.84)
         ),
+        "lock": default(
+            "Lock, 3 of 4 digits (a plug-in)", "examples/Lock-v0", 60_000, None,
+            "--plugin", "examples/environment_plugin.py", metric=SUCCESS,
+        ),
         "memory_s7": default("MiniGrid-MemoryS7", "MiniGrid-MemoryS7-v0", 40_000, None),
         "maze": default(
             "MazeRunner 7x7, 1 goal", "seqrl/MazeRunner-v0", 8_000, (0.33, 0.57),
@@ -288,19 +292,8 @@ DEFAULT_ROWS = {
 }  # fmt: skip
 
 
-README_ROWS = tuple(
-    f"defaults/{name}"
-    for name in (
-        "repeat_first",
-        "repeat_previous",
-        "tmaze_20",
-        "lake",
-        "bandit_60k",
-        "position_cartpole",
-        "pendulum",
-        "cartpole",
-    )
-)
+_SHORT = "repeat_first repeat_previous tmaze_20 lake bandit_60k position_cartpole pendulum cartpole"
+README_ROWS = tuple(f"defaults/{name}" for name in _SHORT.split())
 """What a reader in a hurry sees of the defaults."""
 
 

@@ -47,7 +47,7 @@ def test_runs_spend_their_budget_and_no_more(name, variant):
 def test_rows_of_one_setting_name_an_environment_a_memory_and_a_budget_only(name):
     words = learn.row_of(name).planned
     options = {word for word in words if word.startswith("--")}
-    assert options <= {"--algo", "--env", "--memory", "--env-steps", "--set"}
+    assert options <= {"--algo", "--env", "--memory", "--env-steps", "--plugin", "--set"}
     settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     assert all(text.startswith(("env.", "experiment.evaluation.")) for text in settings)
     assert str(learn.row_of(name).budget) in words
