@@ -303,12 +303,13 @@ def evaluate(
 
     if not isinstance(agent, str | os.PathLike | Run):
         raise ConfigError(f"a run, a checkpoint or its path is needed, not {type(agent).__name__}")
-    if episodes < 1 or num_envs < 1 or seed < 0 or episodes != int(episodes):
+    are_whole = all(float(number).is_integer() for number in (episodes, num_envs, seed))
+    if not are_whole or episodes < 1 or num_envs < 1 or seed < 0:
         raise ConfigError(
             f"episodes, num_envs and seed are {episodes}, {num_envs} and {seed}: whole numbers, "
             "at least 1, 1 and 0 are needed"
         )
-    episodes = int(episodes)
+    episodes, num_envs, seed = int(episodes), int(num_envs), int(seed)
     named = load_plugins(plugins)
     checkpoint = read_checkpoint(agent.path if isinstance(agent, Run) else agent)
     algo, _, _ = load_algo(checkpoint, device)
@@ -342,18 +343,22 @@ def load_dataset(
         action_rotations: Those of them that are rotations -> their form in the file.
 
     Raises:
+        ConfigError: If an option is not legal.
         DataError: If it cannot be read.
     """
+    from seqrl.configs.building import build_section
+    from seqrl.configs.sections.run import DataSection
     from seqrl.data.ingest import open_store
 
-    options = {
+    given: dict[str, Any] = {
         "columns": None if columns is None else dict(columns),
         "image_size": None if image_size is None else list(image_size),
         "dones_mean": dones_mean,
-        "action_keys": None if action_keys is None else list(action_keys),
+        "action_keys": action_keys if action_keys is None or isinstance(action_keys, str) else list(action_keys),
         "action_rotations": None if action_rotations is None else dict(action_rotations),
     }
-    return open_store(str(path), options, format=format)
+    section = build_section(DataSection, {"path": str(path), "format": format, **given}, "load_dataset")
+    return open_store(str(path), section.reader_options(), format=format)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -240,7 +240,7 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    epochs, num_envs = _epochs(values, budget), _num_envs(values, budget)
+    epochs, num_envs = _epochs(values, budget), envs_of(values, budget)
     per_epoch = value_at(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if has_value(values, "collect.steps_per_epoch") and not per_epoch:
         raise ConfigError(f"collect.steps_per_epoch is 0, so none of {total} environment steps would be taken")
@@ -252,10 +252,11 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             "collect.steps_per_epoch"
         )
     collecting, learning = (epochs - value_at(values, f"{what}.start_epoch", 0) for what in ("collect", "train"))
-    if collecting < 1:
+    if collecting < 1 and not budget.is_a_trial:
         raise ConfigError(f"collect.start_epoch is not below {epochs} epochs, so no environment step would be taken")
+    collecting = max(1, collecting)
     collected = collecting * num_envs * per_epoch
-    total = _planned(values, budget, collected, "collect.num_envs", "collect.steps_per_epoch", "collect.start_epoch")
+    total = _planned(values, budget, collected)
     ratio = value_at(values, "train.replay_ratio", None)
     updates = value_at(values, "train.steps_per_epoch", None)
     is_by_ratio = updates is None and not has_value(values, "train.replay_ratio")
@@ -354,7 +355,7 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
             f"{total} gradient steps are too few for {epochs} epochs of at least {max(1, per_epoch)}; take more, or "
             "set train.num_epochs or train.steps_per_epoch"
         )
-    total = _planned(values, budget, epochs * per_epoch, "train.steps_per_epoch")
+    total = _planned(values, budget, epochs * per_epoch)
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
     return [steps, *_optimizer(total), *_by_heart(values, budget, total)]
 
@@ -371,25 +372,27 @@ def _by_heart(values: Mapping[str, Any], budget: Budget, total: int) -> list[Der
     return [Derived("algo.memory_dropout", 0.3, why), Derived("observation.prev_dropout", 0.25, why)]
 
 
-def _planned(values: Mapping[str, Any], budget: Budget, planned: int, *keys: str) -> int:
+def _planned(values: Mapping[str, Any], budget: Budget, planned: int) -> int:
     """Return the steps to derive the rest from: those of the budget, or those that keys of the run file leave of it."""
     total = budget.env_steps or budget.gradient_steps or 0
     if 2 * planned >= total:
         return total
     if not budget.is_a_trial:
+        what, of = ("environment", "collect") if budget.env_steps else ("gradient", "train")
+        given = [key for key in ("train.num_epochs", f"{of}.steps_per_epoch") if has_value(values, key)]
+        given += ["collect.start_epoch"] if of == "collect" and has_value(values, "collect.start_epoch") else []
         logger.warning(
-            "the run takes %d of the %d %s steps of its budget, as its run file or command sets %s; leave %s out to "
-            "spend it all",
+            "the run takes %d of the %d %s steps of its budget, because its run file or command sets %s",
             planned,
             total,
-            "environment" if budget.env_steps else "gradient",
-            " and ".join(given := [key for key in ("train.num_epochs", *keys) if has_value(values, key)]),
-            "one of these keys" if len(given) > 1 else "it",
+            what,
+            ", ".join(given),
         )
     return planned
 
 
-def _num_envs(values: Mapping[str, Any], budget: Budget) -> int:
+def envs_of(values: Mapping[str, Any], budget: Budget) -> int:
+    """Return the training environments: as given, or planned."""
     num_tasks = len(value_at(values, "env.tasks", None) or ())
     most = (budget.env_steps or 0) // 1000
     return int(value_at(values, "collect.num_envs", max(1, num_tasks, min(NUM_ENVS, most))))
@@ -400,7 +403,7 @@ def _epochs(values: Mapping[str, Any], budget: Budget) -> int:
     given = value_at(values, "train.num_epochs", None)
     if given is None:
         is_online = budget.env_steps is not None
-        total, rows = budget.env_steps or budget.gradient_steps or 0, _num_envs(values, budget) if is_online else 1
+        total, rows = budget.env_steps or budget.gradient_steps or 0, envs_of(values, budget) if is_online else 1
         per_epoch = value_at(values, f"{'collect' if is_online else 'train'}.steps_per_epoch", None)
         return int(max(1, total // (rows * (per_epoch or max(1, total // (EPOCHS * rows))))))
     if given < 1:

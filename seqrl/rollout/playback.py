@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,13 @@ import gymnasium as gym
 import numpy as np
 
 from seqrl.core.action_codecs import action_codec
-from seqrl.core.errors import DataError, EnvError, SeqrlError, did_you_mean
+from seqrl.core.errors import DataError, EnvError, did_you_mean
 from seqrl.core.rotations import with_rotations
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.types import Trajectory
 from seqrl.data.store import Store
 from seqrl.data.store_info import StoreInfo
+from seqrl.envs.check.values import answer_fault
 from seqrl.envs.faults import rendered, told
 from seqrl.rollout.agreement import check_actions
 from seqrl.rollout.video import as_picture, captioned, fitted, side_by_side
@@ -119,7 +120,8 @@ def replay(
     if trajectory.start_step:
         raise DataError(f"{name} begins at step {trajectory.start_step} of its episode, which a reset cannot reach")
     actions = _actions_of(env, info, trajectory.actions)[: 0 if only_first else None]
-    obs = flatten_obs(env.observation_space, _answer(functools.partial(begun, env, seed, state), f"{name}, reset"))
+    with _failing(f"{name}, reset"):
+        obs = flatten_obs(env.observation_space, begun(env, seed, state))
     same = tuple(k for k, v in trajectory.obs.items() if k in obs and np.shape(obs[k]) == v.shape[1:])
     codec, result = ActionCodec(env.action_space), Replay(name, 0, len(actions), same)
     result.compare(0, trajectory.obs, obs)
@@ -127,16 +129,19 @@ def replay(
     if on_picture is not None:
         on_picture(_picture(env, result, total))
     for t, action in enumerate(actions):
-        step = functools.partial(env.step, codec.nested(action))
-        seen, reward, terminated, truncated, _ = _answer(step, f"{name}, step {t + 1}")
-        is_last = bool(terminated or truncated) or t + 1 == len(actions)
-        total += float(reward)
+        with _failing(f"{name}, step {t + 1}"):
+            answer: Any = env.step(codec.nested(action))
+            if (fault := answer_fault("step", answer)) is not None:
+                raise EnvError(fault.text)
+            obs, reward = flatten_obs(env.observation_space, answer[0]), float(answer[1])
+        is_last = bool(answer[2] or answer[3]) or t + 1 == len(actions)
+        total += reward
         result.num_steps = t + 1
         stored = float(trajectory.rewards[t])
-        if not (gap := abs(float(reward) - stored)) <= TOLERANCE * (1 + abs(stored)):
+        if not (gap := abs(reward - stored)) <= TOLERANCE * (1 + abs(stored)):
             result.reward = max(result.reward, math.inf if math.isnan(gap) else gap)
         if info.has_next_obs or t + 1 < len(trajectory):
-            result.compare(t + 1, trajectory.obs, flatten_obs(env.observation_space, seen))
+            result.compare(t + 1, trajectory.obs, obs)
         if on_picture is not None and (is_last or (t + 1) % every == 0):
             on_picture(_picture(env, result, total))
         if is_last:
@@ -144,16 +149,15 @@ def replay(
     return result
 
 
-def _answer(ask: Callable[[], Any], where: str) -> Any:
-    """Return what an environment answers.
+@contextmanager
+def _failing(where: str) -> Iterator[None]:
+    """Say where an environment failed.
 
     Raises:
-        EnvError: If its code raises; it says where.
+        EnvError: If something is raised inside.
     """
     try:
-        return ask()
-    except SeqrlError:
-        raise
+        yield
     except Exception as error:  # whatever the code of others raises
         raise EnvError(f"{where}: the environment fails: {told(error)}") from error
 

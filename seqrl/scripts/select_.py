@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("runs", nargs="+", metavar="RUN", help="runs' folders (their last checkpoint), or checkpoints")
     p.add_argument("--dataset", required=True, help="whole episodes with rewards, of any policy: a file or a store")
     add_reader_options(p)
-    p.add_argument("--every", action="store_true", help="evaluate every checkpoint of the runs, not only the last")
+    p.add_argument("--every", action="store_true", help="evaluate every kept checkpoint, not only the last")
     p.add_argument(
         "--steps", type=int, help="gradient steps of each fit (default: set by --gamma and the longest episode)"
     )

@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import CHOICES, continued, with_budget, without_epochs
+from seqrl.configs.budget import CHOICES, continued, envs_of, with_budget, without_epochs
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -197,9 +197,31 @@ def _in_short(derived: Sequence[str]) -> list[str]:
     return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
 
 
+def _without_limits(
+    values: dict[str, Any], found: Sequence[tuple[str, tuple[int, str, str]]], steps: int
+) -> Iterator[str]:
+    """Yield a warning for each environment whose longest episode is not known."""
+    from seqrl.envs.horizon import MAX_STEPS, NO_END, NUM_EPISODES, PLAYED
+
+    asked = value_at(values, "experiment.evaluation", {})
+    is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
+    key = "max_episode_steps in its kwargs" if value_at(values, "env.tasks") else "env.kwargs.max_episode_steps"
+    for what, (longest, known, _) in found:
+        if known == NO_END and value_at(asked, "enabled", True) and not is_cut:
+            yield (
+                f"{what}: an episode with random actions did not end within {MAX_STEPS} steps, and there is no time "
+                "limit: an evaluation may never end. Set experiment.evaluation.max_steps"
+            )
+        elif known == PLAYED:
+            yield (
+                f"{what} has no time limit; {NUM_EPISODES} episodes with random actions had at most {longest} steps, "
+                f"and the run is planned for {steps}. If those of a trained policy are longer, set {key} to their limit"
+            )
+
+
 def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
-    from seqrl.envs.horizon import MAX_STEPS, NO_END, NUM_EPISODES, PLAYED, horizon_and_kind
+    from seqrl.envs.horizon import horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -212,24 +234,10 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
         raise ConfigError("--env-steps needs an environment: give --env ID")
     found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
     steps, source, kind = max(found)
-    asked = value_at(values, "experiment.evaluation", {})
-    is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
-    is_endless = any(source == NO_END for _, source, _ in found)
-    if warns and is_endless and value_at(asked, "enabled", True) and not is_cut:
-        logger.warning(
-            "an episode with random actions did not end within %d steps, and the environment has no time limit: an "
-            "evaluation may never end. Set experiment.evaluation.max_steps",
-            MAX_STEPS,
-        )
-    for (env_id, _), (longest, known, _) in zip(named, found, strict=True):
-        if warns and known == PLAYED:
-            logger.warning(
-                "%s has no time limit; %d episodes with random actions had at most %d steps, which the run is planned "
-                "for. If those of a trained policy are longer, set max_episode_steps in its kwargs to their limit",
-                env_id,
-                NUM_EPISODES,
-                longest,
-            )
+    if warns:
+        labels = [env_id + (f" {json.dumps(kwargs)}" if kwargs else "") for env_id, kwargs in named]
+        for text in _without_limits(values, list(dict.fromkeys(zip(labels, found, strict=True))), steps):
+            logger.warning("%s", text)
     kinds = {kind for *_, kind in found}
     if len(kinds) > 1:
         kind = "multi_discrete" if kinds.issubset(CHOICES) else "hybrid"
@@ -319,7 +327,7 @@ def resolve_config(
         values["plugins"] = plugins
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or value_at(values, "collect.steps_per_epoch")):
-        overrides.insert(0, f"collect.steps_per_epoch={max(1, min(64, (args.env_steps or 128) // 2))}")
+        overrides.insert(0, "collect.steps_per_epoch=64")
     if args.debug and not args.dataset:
         overrides = [*_few_episodes(values), *overrides]
     overrides = [*_data(args), *_named(args), *overrides]
@@ -330,6 +338,10 @@ def resolve_config(
     source += " with --set" if args.set else ""
     if "algo_name" not in values:
         raise ConfigError(f"{source}: algo_name is required")
+    if args.debug and args.env_steps:
+        rows = value_at(values, "train.num_epochs") * envs_of(values, Budget(args.env_steps))
+        collect = values["collect"]
+        collect["steps_per_epoch"] = max(1, min(collect["steps_per_epoch"], args.env_steps // max(1, rows)))
     values, derived = _planned(values, args)
     for line in [*dropped, *(derived if args.print_config else _in_short(derived))]:
         says(line)

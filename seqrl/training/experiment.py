@@ -432,7 +432,7 @@ class Experiment:
             episodes: How many; by default, and without ``timesteps``, as many as the run's evaluations.
             timesteps: Stop after so many steps of each environment, whatever has ended by then.
             render: Call ``render`` after each step.
-            save_trajs_to: Store to which everything is added, protected, for other runs to train on.
+            save_trajs_to: Store to which whole episodes are added, protected, for other runs to train on.
 
         Raises:
             EnvError: If no episode ended.

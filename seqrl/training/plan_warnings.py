@@ -58,27 +58,32 @@ def plan_warnings(
             f"exploration hardly falls: from {exploration.start:.3g} to {end:.3g} in {steps_per_env} steps of each "
             f"environment; half of them is usual: collect.exploration.anneal_steps={max(1, steps_per_env // 2)}"
         )
-    limit = _time_limit(tasks)
+    limits = [_time_limit(task) for task in tasks]
+    found += _stored_late(config, limits, steps_per_env if gradient_steps >= FEWEST_STEPS else math.inf)
+    return found + (_waiting(config.algo) if any(limits) else [])
+
+
+def _stored_late(config: BaseConfig, limits: Sequence[int | None], steps_per_env: float) -> list[str]:
+    """Return a warning where episodes are so long that none may end in the first epochs, or in the whole run."""
+    collect, known = config.collect, [limit for limit in limits if limit is not None]
+    if not known or (collect.trajectory_steps is not None and collect.trajectory_steps <= steps_per_env):
+        return []
+    needs_whole = getattr(config.algo, "calibrate", False) or hasattr(config.algo, "target_return")
     pieces = max(2 * config.train.window_steps, collect.steps_per_epoch)
-    stored = limit if limit is None else min(limit, collect.trajectory_steps or limit)
-    if stored is not None and stored > steps_per_env and gradient_steps >= FEWEST_STEPS:
-        found.append(
-            f"each environment takes {steps_per_env} steps in the whole run, and an episode may take {limit}: nothing "
-            "may be stored, as episodes are stored when they end; collect more steps, or set collect.num_envs to fewer"
-        )
-    elif limit is not None and collect.trajectory_steps is None and limit > pieces:
-        found.append(
-            f"episodes may take {limit} steps and are stored when they end, and an epoch has "
-            f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
-            + (
-                "take a larger collect.steps_per_epoch"
-                if getattr(config.algo, "calibrate", False) or hasattr(config.algo, "target_return")  # whole episodes
-                else f"collect.trajectory_steps={pieces} stores pieces as they come"
-            )
-        )
-    if limit is not None:
-        found += _waiting(config.algo)
-    return found
+    if len(known) == len(limits) and min(known) > steps_per_env:
+        return [
+            f"each environment takes {steps_per_env} steps in the whole run, and episodes may take {min(known)}: "
+            "nothing may be stored, as episodes are stored when they end; collect more steps, or lower collect.num_envs"
+            + ("" if needs_whole else " or collect.trajectory_steps")
+        ]
+    if collect.trajectory_steps is not None or max(known) <= pieces:
+        return []
+    mend = f"collect.trajectory_steps={pieces} stores pieces as they come"
+    return [
+        f"episodes may take {max(known)} steps and are stored when they end, and an epoch has "
+        f"{collect.steps_per_epoch}: there may be nothing to learn from in the first epochs; "
+        + ("take a larger collect.steps_per_epoch" if needs_whole else mend)
+    ]
 
 
 def _flattened(config: BaseConfig, obs: Mapping[str, ObsSpec]) -> list[str]:
@@ -115,11 +120,9 @@ def _waiting(section: AlgoSection) -> list[str]:
     ]
 
 
-def _time_limit(tasks: Sequence[Task]) -> int | None:
-    """Return the longest time limit of environments that are registered with one, or are given one."""
-    limits = [
-        task.kwargs.get("max_episode_steps", spec.max_episode_steps)
-        for task in tasks
-        if (spec := gym.registry.get(task.env_id)) is not None
-    ]
-    return max((limit for limit in limits if limit is not None and limit > 0), default=None)
+def _time_limit(task: Task) -> int | None:
+    """Return the time limit of an environment that is registered with one, or is given one."""
+    if (spec := gym.registry.get(task.env_id)) is None:
+        return None
+    limit = task.kwargs.get("max_episode_steps", spec.max_episode_steps)
+    return limit if limit is not None and limit > 0 else None

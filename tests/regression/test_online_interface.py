@@ -71,6 +71,16 @@ def test_evaluate_test_by_steps_renders_and_saves_trajectories(tmp_path):
     assert metrics["eval/episodes"] == len(episodes)
     with pytest.raises(EnvError, match="no episode ended within 1 steps"):
         experiment.evaluate_test(maker, timesteps=1)
+
+    class FailsOnce(gym.Wrapper):
+        num_steps = 0
+
+        def step(self, action):
+            FailsOnce.num_steps += 1
+            return 1 / 0 if FailsOnce.num_steps == 3 else super().step(action)
+
+    experiment.evaluate_test(lambda: FailsOnce(maker()), episodes=2, save_trajs_to=tmp_path / "whole")
+    assert all(t.terminated[-1] or t.truncated[-1] for t in Store(tmp_path / "whole").trajectories())
     experiment.close()
 
 
@@ -189,6 +199,9 @@ def test_a_run_begins_with_given_weights(tmp_path):
     _, first = run(small(tmp_path, "first"))
     given = {"init_from": str(first.path), "num_epochs": 0}
     second, _ = run(small(tmp_path, "second", train=given))
+    second.algo.config.train.normalize_obs = "gaussian"
+    with pytest.raises(ConfigError, match=r"'gaussian', and these weights .* were trained with 'none'"):
+        second.load_checkpoint_from_path(first.path)
     wanted = averaged_weights(read_checkpoint(first.path).tensors("model.safetensors"))
     assert all(torch.equal(v, wanted[k]) for k, v in without_averages(second.algo.serialize()).items())
 

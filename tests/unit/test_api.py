@@ -123,7 +123,7 @@ def test_mistakes_are_errors_and_end_nothing(run):
     collecting = config_factory("actor_critic", {"collect": {"steps_per_epoch": 5}, "env": {"id": "CartPole-v1"}})
     with pytest.raises(ConfigError, match="give one of the two"):
         seqrl.Experiment(collecting, role="collect", resume=True, overwrite=True)
-    for wrong in ({"episodes": 0}, {"episodes": 2.7}, {"num_envs": 0}, {"seed": -1}):
+    for wrong in ({"episodes": 0}, {"episodes": float("nan")}, {"num_envs": 2.5}, {"seed": -1}):
         with pytest.raises(ConfigError, match="at least 1, 1 and 0 are needed"):
             seqrl.evaluate(run, **wrong)
 

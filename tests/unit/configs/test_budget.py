@@ -142,11 +142,14 @@ def test_exploration_falls_in_the_epochs_that_collect(caplog):
     assert config.collect.exploration.anneal_steps == pytest.approx(steps / 2, rel=0.05)
     assert not caplog.text
     planned({"collect": {"start_epoch": 30}}, env_steps=20_000, horizon=50)
-    assert (
-        "environment steps of its budget, as its run file or command sets collect.start_epoch; leave it" in caplog.text
-    )
+    assert "of its budget, because its run file or command sets collect.start_epoch\n" in caplog.text
     with pytest.raises(ConfigError, match="start_epoch is not below 40 epochs"):
         planned({"collect": {"start_epoch": 40}}, env_steps=20_000, horizon=50)
+    given = {"algo_name": "actor_critic", "train": {"num_epochs": 100}, "collect": {"start_epoch": 50}}
+    budget = Budget(20_000, horizon=50)
+    began, _ = with_budget(given, budget)
+    went_on, _ = continued(given, budget, config_factory("actor_critic", began).to_json())
+    assert went_on["collect"]["steps_per_epoch"] == began["collect"]["steps_per_epoch"]
 
 
 def test_only_epochs_that_learn_count_as_gradient_steps():
@@ -366,6 +369,9 @@ def test_the_command_line_plans_and_tells(capsys):
     assert (config.train.window_steps, config.train.batch_size) == (16, 2)
     assert any(note.startswith("derived: ") for note in notes)
     assert len(capsys.readouterr().err.splitlines()) == 1
+    two = json.dumps([{"kwargs": {"corridor_length": n}} for n in (5, 6)])
+    small = [*words[:-1], "30", "--debug", "--set", f"env.tasks={two}", "--set", "collect.start_epoch=9"]
+    assert train.resolve_config(train.parser().parse_args(small))[0].collect.steps_per_epoch == 7
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import seqrl
 from seqrl.configs.sections.run import DataSection
-from seqrl.core.errors import DataError
+from seqrl.core.errors import ConfigError, DataError
 from seqrl.core.types import Trajectory
 from seqrl.data import Store, StoreInfo, StoreWriter
 from seqrl.data.ingest import cache_folder, cached_store, open_store
@@ -421,6 +421,9 @@ def test_training_and_load_dataset_share_a_cache(make, cache):
     assert seqrl.load_dataset(path).path == open_store(path).path == trained.path
     assert seqrl.load_dataset(path, dones_mean="truncated").path != trained.path
     assert len(cached(cache)) == 2
+    for wrong in ({"action_keys": "actions"}, {"action_keys": []}, {"action_rotations": {"x": "6d"}}):
+        with pytest.raises(ConfigError, match="action_"):
+            seqrl.load_dataset(path, **wrong)
 
 
 def test_an_interrupted_ingestion_leaves_nothing_and_is_begun_again(make, cache, monkeypatch):

@@ -94,6 +94,9 @@ def test_an_environment_that_fails_is_told_with_the_step(monkeypatch):
     monkeypatch.setattr(env, "step", lambda action: 1 / 0)
     with pytest.raises(EnvError, match=r"^d, step 1: the environment fails: .*division by zero"):
         replay(env, info, trajectory, "d", seed=0)
+    monkeypatch.setattr(env, "step", lambda action: (None, 0.0, False, {}))
+    with pytest.raises(EnvError, match=r"^d, step 1: the environment fails: step returned 4 values"):
+        replay(env, info, trajectory, "d", seed=0)
     monkeypatch.setattr(env, "reset", lambda **options: 1 / 0)
     with pytest.raises(EnvError, match=r"^d, reset: the environment fails"):
         replay(env, info, trajectory, "d", seed=0)

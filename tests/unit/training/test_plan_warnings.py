@@ -76,11 +76,16 @@ def test_a_limit_among_the_arguments_of_an_environment_counts():
         assert [f"episodes may take {limit} steps" in text for text in found] == [True] * is_told
 
 
-@pytest.mark.parametrize(("steps", "pieces", "is_told"), [(80, None, True), (80, 40, False), (100, None, False)])
-def test_environments_that_never_end_an_episode_are_told(steps, pieces, is_told):
+@pytest.mark.parametrize(
+    ("limits", "steps", "pieces", "is_told"),
+    [([100], 80, None, True), ([100], 80, 40, False), ([100], 100, None, False), ([100, 10], 80, None, False),
+     ([100, -1], 80, None, False)],
+)  # fmt: skip
+def test_environments_that_never_end_an_episode_are_told(limits, steps, pieces, is_told):
     config = config_factory("actor_critic", GOOD)
     config.collect.steps_per_epoch, config.collect.trajectory_steps = 2, pieces
-    found = plan_warnings(config, {}, [Task("seqrl/Bandit-v0", {"max_episode_steps": 100})], 2_000, steps)
+    tasks = [Task("seqrl/Bandit-v0", {"max_episode_steps": limit}) for limit in limits]
+    found = plan_warnings(config, {}, tasks, 2_000, steps)
     assert ["nothing may be stored" in text for text in found].count(True) == is_told
 
 
