@@ -211,6 +211,11 @@ def _fits(budget: Budget) -> bool:
     return budget.horizon is not None and budget.horizon <= MAX_WINDOW
 
 
+def _is_short(budget: Budget) -> bool:
+    """Tell whether whole episodes fit into a window whatever the policy does; those of CartPole grow as it learns."""
+    return _fits(budget) and budget.lasts_as_long
+
+
 def _window(values: Mapping[str, Any], budget: Budget) -> int:
     """Return the steps of a window: an episode, or a short part of a long one.
 
@@ -298,7 +303,7 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
     out = [Derived("collect.exploration.randomize", False, own)]
     last = value_at(values, "collect.exploration.start", end)
-    if budget.action_kind in CHOICES and budget.horizon is not None and _fits(budget):
+    if budget.action_kind in CHOICES and budget.horizon is not None and _is_short(budget):
         few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
         out.append(Derived("collect.exploration.end", min(end, last), few))
@@ -310,7 +315,7 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 def _novelty(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return how many random actions are taken where observations are unusual: one per episode, if that is short."""
-    if budget.action_kind != "discrete" or not budget.horizon or not _fits(budget):
+    if budget.action_kind != "discrete" or not budget.horizon or not _is_short(budget):
         return []
     per_window = float(f"{_window(values, budget) / budget.horizon:.3g}")
     why = "one random action per episode where observations are unusual; no images"

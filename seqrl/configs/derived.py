@@ -15,6 +15,7 @@ class Budget:
         gradient_steps: Of a run from fixed data; None where it collects.
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
+        lasts_as_long: Whether the episodes of a trained policy are known to be as long.
         action_kind: As :class:`ActionCodec` calls it: ``discrete``, ``multi_discrete``, ``binary``, ``continuous`` or
             ``hybrid``.
         is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
@@ -25,6 +26,7 @@ class Budget:
     gradient_steps: int | None = None
     horizon: int | None = None
     horizon_source: str = ""
+    lasts_as_long: bool = True
     action_kind: str = "discrete"
     is_a_trial: bool = False
     transitions: int | None = None

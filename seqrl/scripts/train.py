@@ -221,7 +221,7 @@ def _without_limits(
 
 def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
-    from seqrl.envs.horizon import horizon_and_kind
+    from seqrl.envs.horizon import PLAYED, horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -244,6 +244,7 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     return {
         "horizon": steps,
         "horizon_source": source,
+        "lasts_as_long": all(known != PLAYED for _, known, _ in found),
         "action_kind": kind,
     }
 

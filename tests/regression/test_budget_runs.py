@@ -134,3 +134,14 @@ def test_what_is_not_known_of_any_task_is_told(is_endless, told, caplog):
     words = ["--algo", "actor_critic", "--memory", "gru", "--env-steps", "20k", "--set", f"env.tasks={tasks}"]
     train.resolve_config(train.parser().parse_args(words))
     assert [told in text for text in caplog.messages] == [True]
+
+
+def test_episodes_that_a_policy_may_prolong_are_not_planned_as_short():
+    words = ["--algo", "actor_critic", "--memory", "gru", "--env-steps", "20k", "--set", "env.kwargs.is_endless=false"]
+    alone = [*words, "--env", "tests/EndsSometimes-v0"]
+    config, _ = train.resolve_config(train.parser().parse_args(alone))
+    assert (config.algo.novelty, config.collect.exploration.start) == (0.0, 0.2)
+    limited = [*alone, "--set", "env.kwargs.max_episode_steps=50"]
+    config, _ = train.resolve_config(train.parser().parse_args(limited))
+    assert config.algo.novelty > 0
+    assert config.collect.exploration.start == 0.08

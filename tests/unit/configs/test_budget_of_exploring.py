@@ -28,6 +28,12 @@ def test_a_short_episode_has_few_random_steps(horizon, kind, start, end):
     assert per_step == pytest.approx(1 / horizon if is_short else 0.0, rel=0.01)
 
 
+def test_episodes_that_may_become_longer_have_as_many_random_steps_as_long_ones():
+    config, derived = planned(env_steps=20_000, horizon=29, lasts_as_long=False)
+    assert (config.collect.exploration.start, config.collect.exploration.end) == (0.2, 0.05)
+    assert "algo.novelty" not in derived
+
+
 @pytest.mark.parametrize("given", [{"end": 0.1}, {"start": 0.005}, {"start": 0}, {"start": 1.0}, {"end": 0.001}])
 @pytest.mark.parametrize(("horizon", "kind"), [(50, "discrete"), (500, "discrete"), (50, "continuous")])
 def test_random_steps_never_become_more(given, horizon, kind):
