@@ -121,10 +121,11 @@ def continued(
         ConfigError: As :func:`with_budget`.
     """
     out, free = copied(values), without_epochs(values)
-    planned, *others = (
-        with_budget(free, replace(budget, horizon=steps, is_a_trial=True))[1]
-        for steps in (budget.horizon, 1, MAX_WINDOW + 1)
-    )
+    planned = with_budget(free, replace(budget, is_a_trial=True))[1]
+    others = [
+        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, is_a_trial=True))[1]
+        for steps in (1, MAX_WINDOW + 1)
+    ]
     with suppress(ConfigError):
         planned = with_budget(values, replace(budget, is_a_trial=True))[1]
     now = {entry.key: entry.value for entry in planned}

@@ -448,9 +448,10 @@ LONG = {"train": {"window_steps": 9}, "experiment": {"evaluation": {"episodes": 
 @pytest.mark.parametrize("memory", ["gru", "feedforward"])
 @pytest.mark.parametrize("given", [{}, LATER, LONG], ids=["nothing", "later", "long"])
 @pytest.mark.parametrize("horizon", [20, 114, 500])
-def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given, horizon):
+@pytest.mark.parametrize("actions", ["continuous", "discrete"])
+def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given, horizon, actions):
     given = {"algo_name": "actor_critic", "algo": {"sequence_encoder": {"type": memory}}, **given}
-    plan = Budget(**{kind: steps}, horizon=horizon, horizon_source="measured", action_kind="continuous")
+    plan = Budget(**{kind: steps}, horizon=horizon, horizon_source="measured", action_kind=actions)
     values, _ = with_budget(given, plan)
     began = config_factory("actor_critic", values).to_json()
 
@@ -459,7 +460,8 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given,
         return config_factory("actor_critic", values).to_json(), kept
 
     for measured in (17, 128, 129, 400):
-        assert resumed(given, horizon=measured)[0] == began
+        for known in (True, False):
+            assert resumed(given, horizon=measured, lasts_as_long=known)[0] == began
     longer, kept = resumed(given, **{kind: 2 * steps})
     assert longer["train"].pop("num_epochs") >= 2 * began["train"]["num_epochs"]
     changed = {entry.key for entry in kept}
