@@ -1,6 +1,5 @@
 """Who reads a file or a folder, what the cache knows it by, and what is said when nobody can."""
 
-import hashlib
 import importlib.util
 import json
 import logging
@@ -23,7 +22,6 @@ from seqrl.data.disk_space import StoreSize
 from seqrl.data.ingest import cache_folder, open_store
 from seqrl.data.readers import READERS, Reader, choose_reader
 from seqrl.data.readers.base import BUILTIN
-from seqrl.data.store_info import FORMAT_VERSION
 from seqrl.data.writers.robomimic import write_robomimic
 
 INFO = StoreInfo(spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3))
@@ -147,15 +145,6 @@ def test_the_size_that_a_reader_predicts_is_compared_with_the_disk(tmp_path):
 
 
 # -------------------------------------------------------------------------------------------- the cache
-def test_stores_of_robomimic_files_lie_where_they_always_lay(tmp_path):
-    path = tmp_path / "a.hdf5"
-    write_robomimic(path, INFO, [trajectory(3)])
-    options, stat = {"dones_mean": "terminated"}, path.stat()
-    key = {"path": str(path), "size": stat.st_size, "time": stat.st_mtime_ns, "options": options}
-    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, key], sort_keys=True).encode()).hexdigest()[:24]
-    assert open_store(str(path), options).path == cache_folder() / digest
-
-
 @pytest.mark.parametrize(
     ("attributes", "options", "is_scaled"),
     [
