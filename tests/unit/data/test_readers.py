@@ -144,7 +144,6 @@ def test_the_size_that_a_reader_predicts_is_compared_with_the_disk(tmp_path):
         open_store(str(tmp_path / "a.txt"))
 
 
-# -------------------------------------------------------------------------------------------- the cache
 @pytest.mark.parametrize(
     ("attributes", "options", "is_scaled"),
     [
