@@ -246,7 +246,7 @@ def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
 
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
-    epochs, num_envs = _epochs(values, budget), envs_of(values, budget)
+    epochs, num_envs = _epochs(values, budget), num_envs_of(values, budget)
     per_epoch = value_at(values, "collect.steps_per_epoch", total // (epochs * num_envs))
     if has_value(values, "collect.steps_per_epoch") and not per_epoch:
         raise ConfigError(f"collect.steps_per_epoch is 0, so none of {total} environment steps would be taken")
@@ -397,7 +397,7 @@ def _planned(values: Mapping[str, Any], budget: Budget, planned: int) -> int:
     return planned
 
 
-def envs_of(values: Mapping[str, Any], budget: Budget) -> int:
+def num_envs_of(values: Mapping[str, Any], budget: Budget) -> int:
     """Return the training environments: as given, or planned."""
     num_tasks = len(value_at(values, "env.tasks", None) or ())
     most = (budget.env_steps or 0) // 1000
@@ -409,7 +409,7 @@ def _epochs(values: Mapping[str, Any], budget: Budget) -> int:
     given = value_at(values, "train.num_epochs", None)
     if given is None:
         is_online = budget.env_steps is not None
-        total, rows = budget.env_steps or budget.gradient_steps or 0, envs_of(values, budget) if is_online else 1
+        total, rows = budget.env_steps or budget.gradient_steps or 0, num_envs_of(values, budget) if is_online else 1
         per_epoch = value_at(values, f"{'collect' if is_online else 'train'}.steps_per_epoch", None)
         return int(max(1, total // (rows * (per_epoch or max(1, total // (EPOCHS * rows))))))
     if given < 1:

@@ -20,7 +20,7 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import CHOICES, continued, envs_of, with_budget, without_epochs
+from seqrl.configs.budget import CHOICES, continued, num_envs_of, with_budget, without_epochs
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -340,7 +340,7 @@ def resolve_config(
     if "algo_name" not in values:
         raise ConfigError(f"{source}: algo_name is required")
     if args.debug and args.env_steps:
-        rows = value_at(values, "train.num_epochs") * envs_of(values, Budget(args.env_steps))
+        rows = value_at(values, "train.num_epochs") * num_envs_of(values, Budget(args.env_steps))
         collect = values["collect"]
         collect["steps_per_epoch"] = max(1, min(collect["steps_per_epoch"], args.env_steps // max(1, rows)))
     values, derived = _planned(values, args)

@@ -74,7 +74,7 @@ def _stored_late(config: BaseConfig, limits: Sequence[int | None], steps_per_env
         return [
             f"each environment takes {steps_per_env} steps in the whole run, and episodes may take {min(known)}: "
             "nothing may be stored, as episodes are stored when they end; collect more steps, or lower collect.num_envs"
-            + ("" if needs_whole else " or collect.trajectory_steps")
+            + ("" if needs_whole else f", or set collect.trajectory_steps to at most {steps_per_env}")
         ]
     if collect.trajectory_steps is not None or max(known) <= pieces:
         return []
