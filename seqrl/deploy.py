@@ -33,7 +33,7 @@ class OnnxPolicy:
     Args:
         session: An ``onnxruntime.InferenceSession`` of a file that ``seqrl export`` wrote.
         facts: The file's metadata.
-        seed: Of the noise that a sampled policy (``seqrl export --sampled``) acts by; None takes a random one.
+        seed: Of the noise that a sampled policy (``seqrl export --sample``) acts by; None takes a random one.
 
     Attributes:
         facts: Spaces, state, algorithm.

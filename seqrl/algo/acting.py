@@ -264,9 +264,7 @@ class VectorPolicy:
         return rewards
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        """Return ``(B, 1, ...)`` on the device; float64 becomes float32."""
-        if array.dtype == np.float64:
-            array = array.astype(np.float32)
+        """Return ``(B, 1, ...)`` on the device."""
         return torch.tensor(np.ascontiguousarray(array)).to(self.algo.device, non_blocking=True).unsqueeze(1)
 
 

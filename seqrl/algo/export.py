@@ -123,6 +123,7 @@ class PolicyStep(nn.Module):
         self.noise: dict[str, int] = {}
         if is_sampled:
             self._draws, self.noise = found_draws(algo, lambda num_rows: self._acted(self.example(num_rows)))
+        self.example_names = list(self.example(1))
 
     def example(self, num_rows: int) -> dict[str, Tensor]:
         """Return inputs of the right names, shapes and dtypes, for rows that begin an episode: zeros, legal draws."""
@@ -159,13 +160,6 @@ class PolicyStep(nn.Module):
         executed, chosen = self.action_head(algo.inputs.own_actions(action.float()))
         after = {STEP: step + 1, PREV_ACTION: executed, **{f"memory/{k}": v for k, v in memory.items()}}
         return (chosen, *(after[name] for name in self.state_names))
-
-    @property
-    def example_names(self) -> list[str]:
-        """Names of the inputs, in their order."""
-        mask = [MASK] if self.has_mask else []
-        noise = [NOISE + kind for kind in self.noise]
-        return [*(OBS + n for n in self.obs), REWARD, RESET, *mask, *noise, *(STATE + n for n in self.state_names)]
 
     @property
     def output_names(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -32,8 +32,6 @@ CONFIGS: Registry[type[BaseConfig]] = Registry("algorithm")
 
 class BaseConfig(Section):
     """What every run file has. Subclasses add the section ``algo``."""
-
-    ALGO_NAME: ClassVar[str] = ""
 
     algo_name: str = Field("", description="Which algorithm; fixed by the config class.")
     format_version: int = Field(FORMAT_VERSION, ge=1, le=FORMAT_VERSION, description="Version of this file's format.")
@@ -80,7 +78,6 @@ def register_config(name: str) -> Any:
                 f"{cls.__name__}.algo: {section} must be a subclass of seqrl.configs.sections.algo.AlgoSection, "
                 "which defines the memory and the optimiser"
             )
-        cls.ALGO_NAME = name
         cls.model_fields["algo_name"].default = name
         cls.model_rebuild(force=True)
         return CONFIGS.register(name)(cls)  # type: ignore[no-any-return]

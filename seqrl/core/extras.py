@@ -25,4 +25,4 @@ def import_extra(module: str, need: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f'{need} ({error}): pip install "seqrl[{extra}]"') from error
+        raise ConfigError(f"{need} ({error}): {install_command(extra)}") from error

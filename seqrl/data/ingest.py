@@ -145,7 +145,9 @@ def _set(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], folder: Path, advice: str = "") -> None:
     if unknown := sorted(options.keys() - reader.takes - {"dones_mean"}):
         raise DataError(f"{path}: data in the format {name} takes no {unknown[0]}")
-    if options.get("dones_mean") == "truncated" and "dones_mean" not in reader.takes:
+    if options["dones_mean"] not in ("terminated", "truncated"):
+        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {options['dones_mean']!r}")
+    if options["dones_mean"] == "truncated" and "dones_mean" not in reader.takes:
         raise DataError(f"{path}: data in the format {name} knows its time limits, and takes no dones_mean")
     size = reader.store_size(path, options)
     if size is None:

@@ -93,6 +93,10 @@ class BatchedEnv:
             self._seed = seed
             return replace(self._rebuilt(error), truncated=np.zeros(self.num_envs, bool), fault=None)
         self._seed = seed
+        return self._first_step(obs, info)
+
+    def _first_step(self, obs: Any, info: dict[str, Any]) -> TimeStep:
+        """Return the step in which every environment begins an episode."""
         self._count_faults(info, RESET_FAULT_KEY)
         self._ended[:] = False
         self._info_has_mask = MASK_KEY in info
@@ -161,7 +165,7 @@ class BatchedEnv:
         for row in np.flatnonzero(fault):
             where = f"environment {self._env_name[row]!r} (row {row})"
             for what in str(info[key][row]).split("\n"):
-                self._fault(where, int(self._step[row]), what)
+                self._fault(where, 0 if key == RESET_FAULT_KEY else int(self._step[row]), what)
         return fault
 
     def _fault(self, where: str, step: int, what: str, cause: BaseException | None = None) -> None:
@@ -194,11 +198,8 @@ class BatchedEnv:
             except Exception as again:
                 self._fault(f"the vector of {self._env_name[row]!r}", 0, f"{again!r} in reset", again)
         self._is_broken = False
-        self._info_has_mask = MASK_KEY in info
-        self._ended[:] = False
         everyone = np.ones(self.num_envs, bool)
-        step = self._time_step(self._flat(obs), {}, everyone, info, {}, np.zeros(self.num_envs), ~everyone, ~everyone)
-        return replace(step, truncated=everyone, fault=everyone.copy())
+        return replace(self._first_step(obs, info), truncated=everyone, fault=everyone.copy())
 
     def render(self) -> tuple[Any, ...]:
         """Return one frame per environment."""

@@ -124,12 +124,12 @@ def _as_known(p: argparse.ArgumentParser, word: str) -> str:
     return "=".join([known, *value])
 
 
-def add_acting_options(p: argparse.ArgumentParser) -> None:
-    """Add ``--sample`` and ``--greedy``: ``args.deterministic`` is None without them."""
+def add_acting_options(p: argparse.ArgumentParser, sample: str = "sample actions") -> None:
+    """Add ``--sample``, with its help, and ``--greedy``: ``args.deterministic`` is None without them."""
     group = p.add_mutually_exclusive_group()
     greedy = "take the most probable action (default: act as in the run's evaluations)"
     group.add_argument("--greedy", dest="deterministic", action="store_const", const=True, help=greedy)
-    group.add_argument("--sample", dest="deterministic", action="store_const", const=False, help="sample actions")
+    group.add_argument("--sample", dest="deterministic", action="store_const", const=False, help=sample)
 
 
 def add_reader_options(p: argparse.ArgumentParser) -> None:

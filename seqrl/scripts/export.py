@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqrl.core.files import expanded
-from seqrl.scripts._script import check_output, script
+from seqrl.scripts._script import add_acting_options, check_output, script
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,10 +16,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="seqrl export", description=__doc__)
     p.add_argument("agent", metavar="RUN", help="checkpoint, or run folder (its last checkpoint)")
     p.add_argument("--output", type=expanded, default=Path("policy.onnx"), help="file to write (default %(default)s)")
-    group = p.add_mutually_exclusive_group()
-    sampled = "sample actions, with noise as an input (default: as in the run's evaluations)"
-    group.add_argument("--sampled", dest="deterministic", action="store_const", const=False, help=sampled)
-    group.add_argument("--greedy", dest="deterministic", action="store_const", const=True, help="act greedily")
+    add_acting_options(p, "sample actions, with noise as an input")
     p.add_argument("--overwrite", action="store_true", help="replace a file that exists")
     p.add_argument("--plugin", action="append", default=[], help="Python file or module to import first")
     return p
@@ -40,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_sampled = not acts_greedily(algo.config, args.deterministic)
     facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=is_sampled)
     if args.deterministic is False and not facts["noise"]:
-        print("note: this policy is deterministic, so --sampled changes nothing", file=sys.stderr)
+        print("note: this policy is deterministic, so --sample changes nothing", file=sys.stderr)
     elif args.deterministic is None and is_sampled and facts["noise"]:
         print("note: it samples actions, from noise, as the run's evaluations did; --greedy does not", file=sys.stderr)
     size = args.output.stat().st_size / 1e6

@@ -38,14 +38,12 @@ class Ended:
         exit_code: Of its process; negative for a signal.
         seconds: That it took.
         last_lines: That it printed.
-        was_stopped: Whether the pool was asked to end it.
     """
 
     run: SweepRun
     exit_code: int
     seconds: float
     last_lines: list[str]
-    was_stopped: bool
 
 
 @dataclass
@@ -112,7 +110,7 @@ class Pool:
             if (code := each.process.poll()) is not None:
                 del self._running[name]
                 lines = last_lines(self._folder.log_file(each.run), each.log_begin)
-                found.append(Ended(each.run, code, time.monotonic() - each.began, lines, each.was_stopped))
+                found.append(Ended(each.run, code, time.monotonic() - each.began, lines))
         return found
 
     def stop(self, name: str) -> None:

@@ -73,7 +73,7 @@ def take_weights(algo: Algo, path: str | Path, what: str = "the weights of train
         ConfigError: If its networks know observations, actions or rewards on another scale than the run file asks for.
     """
     checkpoint = read_checkpoint(expanded(path), allow_nonfinite=algo.config.train.allow_nonfinite)
-    former = checkpoint.json_object("config.json")
+    former = with_defaults(checkpoint.json_object("config.json"))
     for key in ("normalize_obs", "normalize_actions", *(("normalize_rewards",) if algo.scales_rewards else ())):
         own, theirs = getattr(algo.config.train, key), former.get("train", {}).get(key, "none")
         if own != theirs:

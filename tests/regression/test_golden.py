@@ -60,6 +60,17 @@ def test_a_checkpoint_of_version_1_acts():
     assert np.ptp(EXPECTED["probabilities"], axis=0).max() > 3e-3  # it tells observations apart
 
 
+def test_why_weights_of_version_1_do_not_fit_names_no_key_that_has_come_since(tmp_path, capsys):
+    run_file = tmp_path / "run.json"
+    values = json.loads((V1 / "checkpoint/config.json").read_text())
+    values["algo"]["sequence_encoder"]["d_hidden"] = 9
+    values["train"]["init_from"] = str(V1 / "checkpoint")
+    run_file.write_text(json.dumps(values))
+    arguments = ["--config", str(run_file), "--set", f"experiment.output_dir={tmp_path}"]
+    assert train.main(arguments) == 2
+    assert capsys.readouterr().err.strip().endswith("; algo.sequence_encoder.d_hidden is 9 (theirs: 8)")
+
+
 def test_a_run_of_version_1_goes_on(tmp_path):
     checkpoints = tmp_path / "golden" / "checkpoints"
     shutil.copytree(V1 / "checkpoint", checkpoints / "epoch_000001")

@@ -76,8 +76,6 @@ def read_amago(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreInfo,
         DataError: If a file is damaged or lacks an array.
     """
     dones_mean = options.get("dones_mean", "terminated")
-    if dones_mean not in ("terminated", "truncated"):
-        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
     files = _files(path)
     if files and (pickles := [file for place in _folders(path, "*.traj") for file in place.glob("*.traj")]):
         logger.warning(

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError, EnvError
+from seqrl.core.files import expanded
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.text import encode_text, readable_space
 from seqrl.core.types import Trajectory
@@ -30,12 +31,14 @@ _MOST_DEPTH = 16
 _PER_STEP = ("rewards", "terminations", "truncations")
 
 
-def local_dataset(name: str) -> Path | None:
-    """Return the folder of a dataset of Minari's local store by its id, such as ``D4RL/pen/human-v2``; None without it.
+def local_store() -> Path:
+    """Return the folder of Minari's local store: ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``."""
+    return expanded(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets")
 
-    The store is ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
-    """
-    folder = Path(os.environ.get("MINARI_DATASETS_PATH") or os.path.expanduser("~/.minari/datasets")) / name
+
+def local_dataset(name: str) -> Path | None:
+    """Return the folder of a dataset of Minari's local store by its id, such as ``D4RL/pen/human-v2``; None without."""
+    folder = local_store() / name
     return folder if not Path(name).is_absolute() and os.path.isfile(folder / "data" / METADATA) else None
 
 

@@ -79,8 +79,6 @@ def read_robomimic(path: Path, options: dict[str, Any]) -> Iterator[tuple[StoreI
         DataError: If it is no HDF5 file, lacks a group or a dataset, or its lengths do not agree.
     """
     dones_mean = options.get("dones_mean", "terminated")
-    if dones_mean not in ("terminated", "truncated"):
-        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {dones_mean!r}")
     with contextlib.ExitStack() as stack:
         with naming(path):
             file = stack.enter_context(foreign_file(path))

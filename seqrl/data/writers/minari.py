@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,10 +15,11 @@ import numpy as np
 from gymnasium import spaces
 
 from seqrl.core.errors import DataError
-from seqrl.core.files import expanded, write_json
+from seqrl.core.files import write_json
 from seqrl.core.spaces import OBS_KEY, ActionCodec
 from seqrl.core.types import Trajectory
 from seqrl.data.hdf5_file import own_file
+from seqrl.data.readers.minari import local_store
 from seqrl.data.store_info import StoreInfo
 
 MINARI_VERSION = "0.5.4"
@@ -42,8 +42,7 @@ def minari_folder(target: Path) -> tuple[Path, str]:
     name = "/".join(target.resolve().parts[-2:]) if is_path else given
     if not _ID.fullmatch(name) or "/" not in name:
         raise DataError(f"{given!r} is not a Minari id: give one such as robot/lift-v0, or a path that ends in one")
-    root = expanded(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets")
-    return (target if is_path else root / name), name
+    return (target if is_path else local_store() / name), name
 
 
 def write_minari(folder: Path, name: str, info: StoreInfo, trajectories: Iterable[Trajectory]) -> int:

@@ -18,9 +18,10 @@ class ActionDistribution(ABC):
     def log_prob(self, action: Float[Tensor, "*lead A"]) -> Float[Tensor, "*lead"]:
         """Return the log-probability (density) of policy actions."""
 
-    @abstractmethod
+    @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw, without gradient."""
+        return self.rsample()
 
     def sample_with_log_prob(self) -> tuple[Float[Tensor, "*lead A"], Float[Tensor, "*lead"]]:
         """Return a draw and its log-density, without gradients."""

@@ -57,11 +57,6 @@ class TanhGaussian(ActionDistribution):
         return (self.mean + self.log_std.exp() * torch.randn_like(self.mean)).tanh()
 
     @torch.no_grad()
-    def sample(self) -> Float[Tensor, "*lead A"]:
-        """Return a draw."""
-        return self.rsample()
-
-    @torch.no_grad()
     def sample_with_log_prob(self) -> tuple[Float[Tensor, "*lead A"], Float[Tensor, "*lead"]]:
         """Return a draw and its log-density, which is exact near +-1 too, as it is that of the draw before the tanh."""
         x = self.mean + self.log_std.exp() * torch.randn_like(self.mean)
@@ -119,11 +114,6 @@ class Gaussian(ActionDistribution):
     def rsample(self) -> Float[Tensor, "*lead A"]:
         """Return a draw through which gradients flow."""
         return self.mean + self.log_std.exp() * torch.randn_like(self.mean)
-
-    @torch.no_grad()
-    def sample(self) -> Float[Tensor, "*lead A"]:
-        """Return a draw."""
-        return self.rsample()
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the mean."""
@@ -367,11 +357,6 @@ class Beta(ActionDistribution):
         """Return a draw through which gradients flow (implicitly: Figurnov et al., 2018)."""
         unit: Tensor = self._unit.rsample()
         return 2 * unit - 1
-
-    @torch.no_grad()
-    def sample(self) -> Float[Tensor, "*lead A"]:
-        """Return a draw."""
-        return self.rsample()
 
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the peak."""

@@ -174,6 +174,8 @@ def test_terminals_of_d4rl_may_be_time_limits(tmp_path):
     one, two, _ = open_store(given, {"dones_mean": "truncated"}).trajectories()
     assert (len(one), one.terminated.any(), one.truncated[-1], two.truncated[-1]) == (9, False, True, True)
     np.testing.assert_array_equal(one.obs["obs"], steps()["observations"][:10])  # what follows a limit is not known
+    with pytest.raises(DataError, match="must be 'terminated' or 'truncated', got 'truncate'"):
+        open_store(given, {"dones_mean": "truncate"})
     with pytest.raises(DataError, match="minari knows its time limits"):
         open_store(str(WRITTEN / "cart-v0"), {"dones_mean": "truncated"})
 
@@ -362,7 +364,8 @@ def test_there_and_back_as_robomimic(tmp_path):
 # ---------------------------------------------------------------------------------------------- writing Minari
 @pytest.mark.parametrize("name", ["cart-v0", "nested-v0", "mixed-hdf5-v0"])
 def test_a_dataset_of_minari_written_again_is_the_same(tmp_path, monkeypatch, name):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "local"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", "~/local")
     assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari"]) == 0
     assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari"]) == 2, "it is there"
     assert convert_dataset.main([str(WRITTEN / name), "mine/again-v3", "--to", "minari", "--overwrite"]) == 0

@@ -128,6 +128,29 @@ def test_a_failing_reset_is_tried_again(tmp_path):
     assert [len(t) for _, t in recorded] == [6, 6]
 
 
+class NotAgain(Faulty):
+    """The reset after its fault (or, without one, after its first episode) fails once too."""
+
+    def reset(self, *, seed=None, options=None):
+        comes_after = os.path.exists(self.marker) if self.what else self.t > 0
+        if comes_after and not os.path.exists(f"{self.marker}-reset"):
+            open(f"{self.marker}-reset", "w").close()
+            raise RuntimeError("not again")
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize(("what", "faults"), [("", 1), ("die", 2)])
+def test_a_reset_that_fails_later_counts_and_is_at_step_0(tmp_path, what, faults):
+    makers = [Faulty, functools.partial(NotAgain, what, marker=str(tmp_path / "m"))]
+    env = make_batched_env(makers, 2, vectorization="async", max_restarts=5)
+    try:
+        run(env, 8)
+    finally:
+        env.close()
+    assert env.num_faults == faults
+    assert "(row 1) failed at step 0 of its episode: in reset, RuntimeError: not again" in env.last_fault
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 @pytest.mark.parametrize("restarts", [None, 2])
 def test_an_environment_that_reuses_its_array_has_true_last_observations(vectorization, restarts):

@@ -33,7 +33,7 @@ def test_without_optuna_a_message_says_what_to_install(stand_in, monkeypatch, ca
     stand_in(draw=DRAW, search="optuna")
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert sweep.main(["mine.json"]) == 2
-    assert 'pip install "seqrl[sweep]"' in capsys.readouterr().err
+    assert "pip install 'seqrl[sweep]'" in capsys.readouterr().err
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 2
     assert "runs on this machine" in capsys.readouterr().err
 

@@ -83,7 +83,7 @@ def test_without_submitit_a_message_says_what_to_install(stand_in, monkeypatch, 
     stand_in(grid={RATE: [0.1]})
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert sweep.main(["mine.json", "--backend", "slurm"]) == 2
-    assert 'pip install "seqrl[slurm]"' in capsys.readouterr().err
+    assert "pip install 'seqrl[slurm]'" in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_the_array(stand_in, submitit, capsys, monkeypatch):
