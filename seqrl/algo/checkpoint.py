@@ -303,6 +303,18 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def algo_for(
+    config: BaseConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], device: torch.device
+) -> Algo:
+    """Build the algorithm of a run file for an environment's spaces.
+
+    Raises:
+        SeqrlError: As :func:`~seqrl.algo.algo_factory`.
+    """
+    width = action_codec(action_space).dim
+    return algo_factory(config.algo_name, config, obs_specs(observation_space), width, device, action_space)
+
+
 def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, spaces.Space[Any], spaces.Space[Any]]:
     """Return the algorithm of a verified checkpoint with its weights, and its observation and action spaces."""
     config = _config(checkpoint)
@@ -312,14 +324,7 @@ def load_algo(checkpoint: Checkpoint, device: str = "auto") -> tuple[Algo, space
     except (KeyError, TypeError, DataError) as error:
         raise CheckpointError(f"{checkpoint.path / 'spaces.json'}: does not hold two spaces ({error})") from error
     with skip_local_weights(), _naming_plugins(checkpoint):
-        algo = algo_factory(
-            config.algo_name,
-            config,
-            obs_specs(observation_space),
-            action_codec(action_space).dim,
-            resolve_device(device),
-            action_space,
-        )
+        algo = algo_for(config, observation_space, action_space, resolve_device(device))
     algo.deserialize(checkpoint.tensors(MODEL))
     take_averages(algo.nets)
     algo.on_checkpoint_loaded(is_resume=False)

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.algo.algo import Algo, algo_factory
+from seqrl.algo.algo import Algo
+from seqrl.algo.checkpoint import algo_for
 from seqrl.algo.decision_transformer import DecisionTransformer
 from seqrl.configs import config_factory
-from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError
 from seqrl.core.seeding import integer_seed
-from seqrl.core.spaces import obs_specs
 from seqrl.envs.make import MakeEnv
 from seqrl.envs.metrics import Episode, told_successes
 from seqrl.models.image_cores import skip_local_weights
@@ -214,16 +213,9 @@ def with_window(algo: Algo, window_steps: int, observation_space: spaces.Space[A
     values = algo.config.to_json()
     memory = values["algo"]["sequence_encoder"]
     memory[_window_key(memory)] = window_steps
-    space = algo.codec.space
     with skip_local_weights():
-        other = algo_factory(
-            algo.config.algo_name,
-            config_factory(algo.config.algo_name, values),
-            obs_specs(observation_space),
-            action_codec(space).dim,
-            algo.device,
-            space,
-        )
+        config = config_factory(algo.config.algo_name, values)
+        other = algo_for(config, observation_space, algo.codec.space, algo.device)
     other.deserialize(algo.serialize())
     other.on_checkpoint_loaded(is_resume=False)
     other.set_eval()

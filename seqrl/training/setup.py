@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from seqrl.algo.algo import Algo, algo_factory
-from seqrl.algo.checkpoint import resolve_device
+from seqrl.algo.algo import Algo
+from seqrl.algo.checkpoint import algo_for, resolve_device
 from seqrl.algo.engine import OnnxEngine, can_act, check_engine
 from seqrl.algo.processes import Processes
 from seqrl.algo.updater import LossFunction, Updater
 from seqrl.configs import BaseConfig
 from seqrl.conformance.startup import check_run
-from seqrl.core.action_codecs import action_codec
 from seqrl.core.errors import ConfigError, TrainingError
 from seqrl.core.files import expanded, write_json
 from seqrl.core.host import provenance, read_starts
@@ -193,14 +192,7 @@ def build_algo(config: BaseConfig, info: StoreInfo, device: torch.device) -> Alg
             f"train.batch_size {train.batch_size} x train.window_steps {train.window_steps}: the observations of one "
             f"batch take {size / 1e9:.3g} GB, and this machine has {memory / 1e9:.3g} GB"
         )
-    return algo_factory(
-        config.algo_name,
-        config,
-        obs_specs(info.observation_space),
-        action_codec(info.action_space).dim,
-        device,
-        info.action_space,
-    )
+    return algo_for(config, info.observation_space, info.action_space, device)
 
 
 def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
