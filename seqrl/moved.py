@@ -62,7 +62,8 @@ class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.import_module(new)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module in its new place has been executed."""
+        """Give the module in its new place its own spec back; it has been executed."""
+        module.__spec__ = importlib.util.spec_from_loader(module.__name__, module.__loader__)
 
 
 def moved_names(module: str, home: str, *names: str) -> Callable[[str], Any]:

@@ -14,6 +14,7 @@ def test_an_old_path_warns_and_is_the_new_module(old):
     sys.modules.pop(old, None)
     with pytest.warns(DeprecationWarning, match=rf"{old} is now {MOVED[old]}"):
         assert importlib.import_module(old) is importlib.import_module(MOVED[old])
+    assert importlib.import_module(MOVED[old]).__spec__.name == MOVED[old]
 
 
 def test_from_imports_work_in_a_fresh_process():
