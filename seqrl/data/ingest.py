@@ -139,14 +139,15 @@ def ingest(path: Path, folder: Path, options: dict[str, Any] | None = None, *, f
 
 def _set(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options that are set, and the default of ``dones_mean``, which run files name."""
-    return {"dones_mean": "terminated"} | {k: v for k, v in (options or {}).items() if v is not None}
+    found = {"dones_mean": "terminated"} | {k: v for k, v in (options or {}).items() if v is not None}
+    if (given := found["dones_mean"]) not in ("terminated", "truncated"):
+        raise DataError(f"dones_mean must be 'terminated' or 'truncated', got {given!r}")
+    return found
 
 
 def _ingest(path: Path, name: str, reader: Reader, options: dict[str, Any], folder: Path, advice: str = "") -> None:
     if unknown := sorted(options.keys() - reader.takes - {"dones_mean"}):
         raise DataError(f"{path}: data in the format {name} takes no {unknown[0]}")
-    if options["dones_mean"] not in ("terminated", "truncated"):
-        raise DataError(f"{path}: dones_mean must be 'terminated' or 'truncated', got {options['dones_mean']!r}")
     if options["dones_mean"] == "truncated" and "dones_mean" not in reader.takes:
         raise DataError(f"{path}: data in the format {name} knows its time limits, and takes no dones_mean")
     size = reader.store_size(path, options)

@@ -41,6 +41,7 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     assert train.main(["--config", "bc.json", *(a for s in quick for a in ("--set", s))]) == 0
     run = "runs/bc_transformer_TMazePassive-v0_seed0"
     assert export.main([run, "--output", "policy.onnx"]) == 0
+    assert export.main([run, "--output", "sampled.onnx", "--sample"]) == 0
     codes = [code for page in PAGES for code in blocks(page, "python")]
     assert len(codes) >= 3
     for code in codes:

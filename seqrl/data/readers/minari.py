@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
-from seqrl.core.errors import DataError, EnvError
+from seqrl.core.errors import ConfigError, DataError, EnvError
 from seqrl.core.files import expanded
 from seqrl.core.spaces import ActionCodec, flatten_obs
 from seqrl.core.text import encode_text, readable_space
@@ -32,13 +32,20 @@ _PER_STEP = ("rewards", "terminations", "truncations")
 
 
 def local_store() -> Path:
-    """Return the folder of Minari's local store: ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``."""
+    """Return the folder of Minari's local store: ``MINARI_DATASETS_PATH``, else ``~/.minari/datasets``.
+
+    Raises:
+        ConfigError: If that needs a home, and there is none.
+    """
     return expanded(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets")
 
 
 def local_dataset(name: str) -> Path | None:
     """Return the folder of a dataset of Minari's local store by its id, such as ``D4RL/pen/human-v2``; None without."""
-    folder = local_store() / name
+    try:
+        folder = local_store() / name
+    except ConfigError:  # there is no home
+        return None
     return folder if not Path(name).is_absolute() and os.path.isfile(folder / "data" / METADATA) else None
 
 

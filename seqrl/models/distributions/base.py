@@ -20,8 +20,8 @@ class ActionDistribution(ABC):
 
     @torch.no_grad()
     def sample(self) -> Float[Tensor, "*lead A"]:
-        """Return a draw, without gradient."""
-        return self.rsample()
+        """Return a draw, without gradient; by default that of :meth:`rsample`."""
+        return self.rsample().detach()
 
     def sample_with_log_prob(self) -> tuple[Float[Tensor, "*lead A"], Float[Tensor, "*lead"]]:
         """Return a draw and its log-density, without gradients."""

@@ -208,11 +208,6 @@ class Deterministic(ActionDistribution):
         """Return the action, with its gradient."""
         return self.action
 
-    @torch.no_grad()
-    def sample(self) -> Float[Tensor, "*lead A"]:
-        """Return the action."""
-        return self.action.detach()
-
     def mode(self) -> Float[Tensor, "*lead A"]:
         """Return the action."""
         return self.action

@@ -355,6 +355,8 @@ def test_what_does_not_exist_or_has_no_reader_is_a_data_error(tmp_path):
 def test_unknown_meaning_of_dones_is_refused(make):
     with pytest.raises(DataError, match="dones_mean"):
         open_store(make(), {"dones_mean": "finished"})
+    with pytest.raises(DataError, match="dones_mean"):
+        open_store(open_store(make()).path, {"dones_mean": "finished"})
 
 
 # ---------------------------------------------------------------------------------------------- cache

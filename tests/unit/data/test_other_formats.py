@@ -383,6 +383,12 @@ def test_a_dataset_of_minari_written_again_is_the_same(tmp_path, monkeypatch, na
             assert np.array_equal(getattr(one, key), getattr(other, key))
 
 
+def test_without_a_home_there_is_no_local_store_of_minari(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", "~nobody-of-that-name/local")
+    with pytest.raises(DataError, match=r"missing\.hdf5.* does not exist"):
+        open_store(str(tmp_path / "missing.hdf5"))
+
+
 def test_an_environment_that_is_not_registered_here_is_named_to_minari(tmp_path):
     shutil.copytree(WRITTEN / "cart-v0", tmp_path / "given-v0")
     file = tmp_path / "given-v0/data/metadata.json"
