@@ -14,6 +14,8 @@ from seqrl.core.types import TimeStep
 
 ROUNDING = 1e-6
 """By how much an epsilon may lie outside its range."""
+LONGEST_HELD = 32
+"""Most steps that an action lasts in a random episode."""
 
 
 class Exploration(ABC):
@@ -29,6 +31,8 @@ class Exploration(ABC):
         randomize: Multiply epsilon by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: A random action (or noise) lasts up to this many steps of an episode. How many is drawn with
             probabilities proportional to ``1 / n^2``; epsilon stays the share of steps that are random.
+        random_episodes: Share of the episodes in which all actions are random, and each lasts 1 to 32 steps, with
+            probabilities proportional to ``1 / n``.
 
     Attributes:
         num_steps: ``(E,)`` int64, steps that each environment has taken in training so far.
@@ -46,13 +50,15 @@ class Exploration(ABC):
         *,
         randomize: bool = True,
         max_repeat: int = 1,
+        random_episodes: float = 0.0,
     ) -> None:
         self.codec = codec
         self.num_envs = num_envs
         self.randomize = randomize
-        weights = 1.0 / np.square(np.arange(1.0, max_repeat + 1.0))
-        self._lengths = weights / weights.sum()
+        self.random_episodes = random_episodes
+        self._lengths, self._of_episodes = _falling(max_repeat, 2.0), _falling(LONGEST_HELD, 1.0)
         self._mean_length = float(self._lengths @ np.arange(1.0, max_repeat + 1.0))
+        self._is_random = np.zeros(num_envs, bool)
         self._held: np.ndarray | None = None
         self._left = np.zeros(num_envs, np.int64)
         self.num_steps = np.zeros(num_envs, np.int64)
@@ -76,13 +82,14 @@ class Exploration(ABC):
         """
         if self.randomize and step.is_first.any():
             self.factor[step.is_first] = self._rng.random(int(step.is_first.sum()))
+        if self.random_episodes and step.is_first.any():
+            self._is_random[step.is_first] = self._rng.random(int(step.is_first.sum())) < self.random_episodes
         self.epsilon = self._scheduled(step) * self.factor
         self._count(step)
         self._left[step.is_first] = 0
         if self.codec.kind == "continuous":
-            noise = self._kept(self._rng.standard_normal(actions.shape, np.float32), self._left == 0)
-            noisy = np.clip(actions + self.epsilon[:, None].astype(np.float32) * noise, -1.0, 1.0)
-            return self.codec.executed(noisy)
+            return self.codec.executed(self._noisy(actions))
+        self.epsilon = np.where(self._is_random, 1.0, self.epsilon)
         share = self.epsilon
         begins = self._rng.random(self.num_envs) < share / (self._mean_length - share * (self._mean_length - 1.0))
         if step.action_mask is not None and self._held is not None:
@@ -96,6 +103,14 @@ class Exploration(ABC):
             mask = None if step.action_mask is None else step.action_mask[begins]
             drawn[begins] = self.codec.random(self._rng, int(begins.sum()), mask)
         return np.where(is_random[:, None], self._kept(drawn, begins), actions)
+
+    def _noisy(self, actions: np.ndarray) -> np.ndarray:
+        drawn, rows = self._rng.standard_normal(actions.shape, np.float32), self._is_random
+        if rows.any():
+            drawn[rows] = self.codec.random(self._rng, int(rows.sum()))
+        kept = self._kept(drawn, self._left == 0)
+        noisy = actions + self.epsilon[:, None].astype(np.float32) * kept
+        return np.clip(np.where(rows[:, None], kept, noisy), -1.0, 1.0)
 
     def _scheduled(self, step: TimeStep) -> np.ndarray:
         epsilon = np.asarray(self.schedule(step))
@@ -111,9 +126,11 @@ class Exploration(ABC):
 
     def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
         """Return what each row does at random now: what it has just drawn, for as long as it lasts."""
-        if len(self._lengths) == 1:
+        if len(self._lengths) == 1 and not self.random_episodes:
             return drawn
         lengths = 1 + self._rng.choice(len(self._lengths), self.num_envs, p=self._lengths)
+        if (rows := self._is_random).any():
+            lengths[rows] = 1 + self._rng.choice(LONGEST_HELD, int(rows.sum()), p=self._of_episodes)
         self._left = np.where(is_new, lengths, self._left)
         self._held = drawn if self._held is None else np.where(is_new[:, None], drawn, self._held)
         self._left = np.maximum(self._left - 1, 0)
@@ -136,6 +153,7 @@ class Exploration(ABC):
             "generator": self._rng.bit_generator.state,
             "held": None if self._held is None else self._held.tolist(),
             "left": self._left.tolist(),
+            "is_random": self._is_random.tolist(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -146,8 +164,16 @@ class Exploration(ABC):
             self._rng.bit_generator.state = state["generator"]
             if (held := state.get("held")) is not None:
                 self._held, self._left = np.asarray(held, np.float32), np.asarray(state["left"])
+            self._is_random[:] = state.get("is_random", False)
         else:
             self.num_steps[:] = int(np.mean(steps))
+
+
+def _falling(longest: int, power: float) -> np.ndarray:
+    """Return the probabilities of 1 to ``longest`` steps, proportional to ``1 / n^power``."""
+    weights = np.arange(1.0, longest + 1.0) ** -power
+    probabilities: np.ndarray = weights / weights.sum()
+    return probabilities
 
 
 @EXPLORATIONS.register("epsilon_greedy")
@@ -163,6 +189,7 @@ class EpsilonGreedy(Exploration):
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: Steps that a random action lasts at most.
+        random_episodes: Share of the episodes in which all actions are random and held.
     """
 
     def __init__(
@@ -176,8 +203,11 @@ class EpsilonGreedy(Exploration):
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
         max_repeat: int = 1,
+        random_episodes: float = 0.0,
     ) -> None:
-        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat)
+        super().__init__(
+            codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat, random_episodes=random_episodes
+        )
         self._start, self._end, self._anneal_steps = start, end, anneal_steps
 
     def schedule(self, step: TimeStep) -> np.ndarray:
@@ -201,6 +231,7 @@ class Bilevel(Exploration):
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: Steps that a random action lasts at most.
+        random_episodes: Share of the episodes in which all actions are random and held.
     """
 
     def __init__(
@@ -217,8 +248,11 @@ class Bilevel(Exploration):
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
         max_repeat: int = 1,
+        random_episodes: float = 0.0,
     ) -> None:
-        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat)
+        super().__init__(
+            codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat, random_episodes=random_episodes
+        )
         self._rollout_steps = rollout_steps
         self._levels = ((start, end), (late_start, late_end))
         self._anneal_steps = anneal_steps

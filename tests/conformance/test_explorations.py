@@ -5,7 +5,10 @@ import pytest
 from seqrl.conformance.explorations import CHECKS, cases
 from seqrl.core.registry import EXPLORATIONS
 
-OPTIONS = {"bilevel": {"rollout_steps": 5, "max_repeat": 3}, "epsilon_greedy": {"anneal_steps": 15}}
+OPTIONS = {
+    "bilevel": {"rollout_steps": 5, "max_repeat": 3},
+    "epsilon_greedy": {"anneal_steps": 15, "random_episodes": 0.5},
+}
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -22,6 +22,12 @@ class _AnnealedSection(Section):
     max_repeat: PositiveInt = Field(
         1, description="Most steps that a random action is held; usually few. Epsilon stays the share of random steps."
     )
+    random_episodes: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="Share of the training episodes with random actions only, each held for up to 32 steps.",
+    )
 
 
 @EXPLORATIONS.register_section("epsilon_greedy")

@@ -162,6 +162,43 @@ def test_a_repeated_action_ends_with_its_episode_and_where_it_is_not_legal():
     assert abs((again == second).all(-1).mean() - 1 / 5) < 0.05
 
 
+def test_a_share_of_the_episodes_is_random_and_its_actions_are_held():
+    chosen = repeated(1000, 300, start=0.0, end=0.0, random_episodes=0.3)
+    is_random = (chosen != 999).any(0)
+    assert abs(is_random.mean() - 0.3) < 0.05
+    played = chosen[:, is_random]
+    assert (played != 999).mean() > 0.99  # 999 is one of the 1,000 random actions, too
+    begins = played[1:-32] != played[:-33]
+    held = [(played[k : k + len(begins)] == played[1 : 1 + len(begins)])[begins] for k in range(1, 33)]
+    lengths = np.cumprod(held, axis=0).sum(0)
+    wanted = 1 / np.arange(1, 33)
+    found = np.bincount(lengths, minlength=33)[1:33] / len(lengths)
+    np.testing.assert_allclose(found, wanted / wanted.sum(), atol=0.02)
+
+
+def test_which_episodes_are_random_is_drawn_when_they_begin():
+    explore = make(num=2000, start=0.0, end=0.0, randomize=False, random_episodes=0.5)
+    own = greedy(explore)
+    rounds = []
+    for _ in range(2):
+        steps = [explore(own, time_step(2000, first=t == 0)) for t in range(40)]
+        rounds.append((np.stack(steps) != own).any((0, 2)))
+    assert [abs(r.mean() - 0.5) < 0.05 for r in rounds] == [True, True]
+    assert abs((rounds[0] & rounds[1]).mean() - 0.25) < 0.05
+
+
+def test_continuous_actions_of_random_episodes_are_uniform_and_held():
+    explore = make(space="box", num=3000, start=0.0, end=0.0, randomize=False, random_episodes=0.5)
+    own = np.full((3000, 4), 0.25, np.float32)
+    seen = np.stack([explore(own, time_step(3000, first=t == 0)) for t in range(40)])
+    is_random = (seen != own).any((0, 2))
+    assert abs(is_random.mean() - 0.5) < 0.05
+    played = seen[:, is_random]
+    assert abs(played.std() - 1 / np.sqrt(3)) < 0.02
+    assert abs(played.mean()) < 0.02
+    assert 0.8 < (played[1:] == played[:-1]).all(-1).mean() < 0.95
+
+
 def test_noise_lasts_too():
     explore = make(space="box", num=3000, start=0.1, end=0.1, randomize=False, max_repeat=50)
     seen = np.stack([explore(np.zeros((3000, 4), np.float32), time_step(3000)) for _ in range(40)])
@@ -169,13 +206,13 @@ def test_noise_lasts_too():
     assert 0.5 < (seen[1:] == seen[:-1]).all(-1).mean() < 0.9
 
 
-@pytest.mark.parametrize("max_repeat", [1, 5])
+@pytest.mark.parametrize("held", [{}, {"max_repeat": 5}, {"random_episodes": 0.5}])
 @pytest.mark.parametrize("name", EXPLORATIONS.names())
 @pytest.mark.parametrize("space", SPACES)
-def test_a_restored_state_goes_on_alike(name, space, max_repeat):
+def test_a_restored_state_goes_on_alike(name, space, held):
     options = {"rollout_steps": 3} if name == "bilevel" else {}
     if name != "none":
-        options["max_repeat"] = max_repeat
+        options |= held
     first, other = (make(EXPLORATIONS.get(name), space, **options) for _ in range(2))
     for t in range(5):
         first(greedy(first), time_step(4, first=t == 0))
