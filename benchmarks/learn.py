@@ -275,7 +275,7 @@ DEFAULT_ROWS = {
         "pendulum": default("Pendulum-v1", "Pendulum-v1", 40_000, (-1208.0, -166.0), needs_memory=False),
         "cartpole": default("CartPole-v1", "CartPole-v1", 60_000, (24.0, 500.0), needs_memory=False),
         "half_cheetah_velocity": default("HalfCheetahVelocity", "seqrl/HalfCheetahVelocity-v0", 60_000, None),
-        "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, None, needs_memory=False),
+        "mountain_car": default("MountainCar-v0", "MountainCar-v0", 60_000, (-200.0, -110.0), needs_memory=False),
         "memory_s9": default("MiniGrid-MemoryS9", "MiniGrid-MemoryS9-v0", 60_000, None, metric=SUCCESS, limit_s=3600),
         "memory_s11": default(
             "MiniGrid-MemoryS11", "MiniGrid-MemoryS11-v0", 60_000, None, metric=SUCCESS, limit_s=3600
@@ -297,6 +297,7 @@ README_ROWS = tuple(f"defaults/{name}" for name in _SHORT.split())
 """What a reader in a hurry sees of the defaults."""
 
 
+LONG = [f"defaults/{name}" for name in ("cartpole", "mountain_car", "memory_s7", "memory_s9", "memory_s11")]
 CONTINUOUS = [f"defaults/{name}" for name in ("pendulum", "half_cheetah_velocity", "reach", "half_cheetah")]
 
 
@@ -397,8 +398,14 @@ def is_averaged(result: dict[str, Any]) -> bool:
 
 
 def is_of_now(result: dict[str, Any]) -> bool:
-    """Tell whether a run had the setting as it is now: averages and, with discrete actions, ``algo.novelty``."""
-    return is_averaged(result) and ("novelty" in result["config"]["algo"] or result["row"] in CONTINUOUS)
+    """Tell whether a run had the setting as it is now: averages, and what came later for discrete actions."""
+    has_novelty = "novelty" in result["config"]["algo"] or result["row"] in CONTINUOUS
+    return is_averaged(result) and has_novelty and (has_random_episodes(result) or result["row"] not in LONG)
+
+
+def has_random_episodes(result: dict[str, Any]) -> bool:
+    """Tell whether some training episodes had random actions only."""
+    return result["config"]["collect"]["exploration"].get("random_episodes", 0.0) > 0.0
 
 
 def results(row: str, variant: str) -> list[dict[str, Any]]:

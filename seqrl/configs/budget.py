@@ -14,10 +14,34 @@ from dataclasses import replace
 from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
+from seqrl.configs.budget_learning import (
+    LONG_REASON,
+    few_data_keys,
+    memory_keys,
+    optimizer_keys,
+    reactive_keys,
+    value_keys,
+)
+from seqrl.configs.budget_windows import (
+    AGENTS,
+    CHOICES,
+    MAX_WINDOW,
+    N_STEP,
+    REACTIVE_BATCH,
+    REACTIVE_WINDOW,
+    TOKENS,
+    batch_size_of,
+    fits,
+    is_long,
+    is_reactive,
+    is_short,
+    needs_whole_returns,
+    window_of,
+)
 from seqrl.configs.derived import Budget, Derived
 from seqrl.configs.dotted import copied, has_value, set_missing, value_at
 from seqrl.core.errors import ConfigError
-from seqrl.core.registry import SEQUENCE_ENCODERS, TIMESTEP_ENCODERS
+from seqrl.core.registry import TIMESTEP_ENCODERS
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +53,8 @@ ACTING_STEPS, STEPS_PER_UPDATE = 5, 20
 NUM_ENVS = 12
 EPSILON, FEW_RANDOM = (0.2, 0.05), (4, 1)
 """Shares of random actions in the beginning and in the end, and how many there may be in an episode that is short."""
-AGENTS = ("actor_critic", "multitask")
-CHOICES = ("discrete", "multi_discrete")
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
-TOKENS = 1536
-MANY_PASSES = 100
-"""Passes over fixed data after which a memory is expected to know it by heart."""
-GAMMA, LONG_GAMMA, N_STEP = 0.98, 0.99, 5
-BOLTZMANN = {"share": 0.2, "temperature": 0.1}
-MIN_WINDOW, MAX_WINDOW, PART_WINDOW = 16, 128, 32
-REACTIVE_WINDOW, REACTIVE_BATCH = 8, 32
-"""Of a policy without a memory: windows just longer than ``N_STEP``, so that gradient steps are small and many."""
-WINDOWED = ("transformer", "hybrid", "feedforward", "identity")
-"""Built-in memories that see no more than a window; what came before is of no use to them."""
-NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
-"""Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
+RANDOM_EPISODES = 0.3
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -150,12 +161,12 @@ def _shared(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what both kinds of run have: the window, the batch, the memory's sizes, and when to look and save."""
     length = "of unknown length" if budget.horizon is None else f"of up to {budget.horizon} steps"
     why = f"episodes {length}{f', {budget.horizon_source}' if budget.horizon_source else ''}"
-    window = _window(values, budget)
-    batch, of_batch = _batch_size(values, budget), f"about {TOKENS} steps in windows of {window}"
-    if _is_reactive(values, budget):
+    window = window_of(values, budget)
+    batch, of_batch = batch_size_of(values, budget), f"about {TOKENS} steps in windows of {window}"
+    if is_reactive(values, budget):
         why = f"no memory and continuous actions: just longer than the {N_STEP}-step returns"
         of_batch = "no memory and continuous actions: many small gradient steps"
-    elif not _fits(budget):
+    elif not fits(budget):
         why += ": a window holds part of an episode; it must cover the longest delay to remember"
     memory = value_at(values, "algo.sequence_encoder.type", "transformer")
     sizes = MEMORY_SIZES.get(memory, {})
@@ -207,43 +218,6 @@ def _episodes(values: Mapping[str, Any], budget: Budget) -> tuple[int, str]:
     return fitting, f"of up to {budget.horizon} steps, so that evaluation costs less than learning"
 
 
-def _fits(budget: Budget) -> bool:
-    """Tell whether whole episodes fit into a window."""
-    return budget.horizon is not None and budget.horizon <= MAX_WINDOW
-
-
-def _is_short(budget: Budget) -> bool:
-    """Tell whether whole episodes fit into a window whatever the policy does; those of CartPole grow as it learns."""
-    return _fits(budget) and budget.lasts_as_long
-
-
-def _window(values: Mapping[str, Any], budget: Budget) -> int:
-    """Return the steps of a window: an episode, or a short part of a long one.
-
-    In windows that begin anywhere a policy cannot tell how late it is, nor blame that for what its actions did.
-    """
-    window = max(budget.horizon or 0, MIN_WINDOW) if _fits(budget) else PART_WINDOW
-    return int(value_at(values, "train.window_steps", REACTIVE_WINDOW if _is_reactive(values, budget) else window))
-
-
-def _batch_size(values: Mapping[str, Any], budget: Budget) -> int:
-    """Return the windows of a batch that is not given."""
-    return REACTIVE_BATCH if _is_reactive(values, budget) else max(8, min(64, TOKENS // _window(values, budget)))
-
-
-def _remembers(values: Mapping[str, Any]) -> bool:
-    return value_at(values, "algo.sequence_encoder.type", "transformer") not in ("feedforward", "identity")
-
-
-def _is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
-    """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
-    if budget.env_steps is None or budget.action_kind != "continuous" or _remembers(values) or _fits(budget):
-        return False
-    if values["algo_name"] not in AGENTS:  # chunks and subgoals need longer windows
-        return False
-    return not any(has_value(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
-
-
 def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     total = budget.env_steps or 0
     epochs, num_envs = _epochs(values, budget), num_envs_of(values, budget)
@@ -283,7 +257,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if ratio is not None and not is_by_ratio:  # the ratio is given, or is turned off
         out.append(Derived("train.steps_per_epoch", updates, f"{ratio} gradient steps per environment step"))
     elif ratio is not None:
-        small = "; more of them, as they are small" if _is_reactive(values, budget) else ""
+        small = "; more of them, as they are small" if is_reactive(values, budget) else ""
         of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
         out.append(Derived("train.replay_ratio", ratio, of_ratio))
     kind = value_at(values, "collect.exploration.type", "epsilon_greedy")
@@ -291,12 +265,13 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
     out += _sampled(values) if budget.action_kind in CHOICES and values["algo_name"] in AGENTS else []
-    window = _window(values, budget)
+    window = window_of(values, budget)
     pieces = max(2 * window, per_epoch)
-    if (budget.horizon is None or budget.horizon > pieces) and not _needs_whole_returns(values):
+    if (budget.horizon is None or budget.horizon > pieces) and not needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
-    out += _reactive(values) if _is_reactive(values, budget) else []
-    return [*out, *_optimizer(updates * max(1, learning)), *_values(values, budget), *_of_time(values, budget)]
+    out += reactive_keys(values) if is_reactive(values, budget) else []
+    optimizer = optimizer_keys(budget, updates * max(1, learning))
+    return [*out, *optimizer, *value_keys(values, budget), *memory_keys(values, budget)]
 
 
 def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -304,23 +279,17 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
     out = [Derived("collect.exploration.randomize", False, own)]
     last = value_at(values, "collect.exploration.start", end)
-    if budget.action_kind in CHOICES and budget.horizon is not None and _is_short(budget):
+    if budget.action_kind in CHOICES and budget.horizon is not None and is_short(budget):
         few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
         out.append(Derived("collect.exploration.end", min(end, last), few))
     elif last < end:
         out.append(Derived("collect.exploration.end", last, "no more than at the start"))
+    if is_long(budget):
+        held = f"{LONG_REASON}: a goal may be out of reach as long as the policy acts in between"
+        out.append(Derived("collect.exploration.random_episodes", RANDOM_EPISODES, held))
     start = max(start, value_at(values, "collect.exploration.end", start))
     return [Derived("collect.exploration.start", start, own), *out]
-
-
-def _novelty(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
-    """Return how many random actions are taken where observations are unusual: one per episode, if that is short."""
-    if budget.action_kind != "discrete" or not budget.horizon or not _is_short(budget):
-        return []
-    per_window = float(f"{_window(values, budget) / budget.horizon:.3g}")
-    why = "one random action per episode where observations are unusual; no images"
-    return [Derived("algo.novelty", per_window, why)]
 
 
 def _sampled(values: Mapping[str, Any]) -> list[Derived]:
@@ -337,19 +306,9 @@ def _sampled(values: Mapping[str, Any]) -> list[Derived]:
 def _replay_ratio(values: Mapping[str, Any], budget: Budget, total: int) -> float:
     """Return gradient steps per environment step; of small ones as many as see the same number of steps, at most 1."""
     ratio = REPLAY_RATIO * min(1.0, FULL_RATIO_STEPS / total) ** 0.75
-    if _is_reactive(values, budget):
+    if is_reactive(values, budget):
         ratio = min(1.0, ratio * TOKENS / (REACTIVE_WINDOW * REACTIVE_BATCH))
     return float(f"{ratio:.3g}")
-
-
-def _reactive(values: Mapping[str, Any]) -> list[Derived]:
-    """Return what a policy without a memory sees, and how random its continuous actions are."""
-    observed = "no memory and continuous actions: the observation is enough"
-    out = [Derived(f"observation.use_prev_{what}", False, observed) for what in ("action", "reward")]
-    if value_at(values, "algo.entropy", None) is None and not has_value(values, "algo.distribution"):
-        noise = "bounds of the noise; learns sooner without a memory"
-        out += [Derived(f"algo.distribution.{key}", value, noise) for key, value in NOISE.items()]
-    return out
 
 
 def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
@@ -363,19 +322,7 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         )
     total = _planned(values, budget, epochs * per_epoch)
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
-    return [steps, *_optimizer(total), *_by_heart(values, budget, total)]
-
-
-def _by_heart(values: Mapping[str, Any], budget: Budget, total: int) -> list[Derived]:
-    """Return what keeps a memory from learning little data by heart, in a run that sees it many times."""
-    if budget.transitions is None or not _remembers(values):
-        return []
-    window, batch = _window(values, budget), value_at(values, "train.batch_size", _batch_size(values, budget))
-    passes = round(total * batch * window / max(budget.transitions, 1))
-    if passes <= MANY_PASSES:
-        return []
-    why = f"{passes:,} passes over the data: so that the memory does not learn it by heart"
-    return [Derived("algo.memory_dropout", 0.3, why), Derived("observation.prev_dropout", 0.25, why)]
+    return [steps, *optimizer_keys(budget, total), *few_data_keys(values, budget, total)]
 
 
 def _planned(values: Mapping[str, Any], budget: Budget, planned: int) -> int:
@@ -415,73 +362,3 @@ def _epochs(values: Mapping[str, Any], budget: Budget) -> int:
     if given < 1:
         raise ConfigError(f"train.num_epochs is {given}: a budget needs at least one epoch to spend it in")
     return int(given)
-
-
-def _optimizer(updates: int) -> list[Derived]:
-    updates = max(updates, 1)
-    of_run = f"of {updates} gradient steps"
-    tau = min(max(100 / updates, 0.005), 0.02)
-    return [
-        Derived("algo.optimizer.learning_rate", 5e-4, "for small networks"),
-        Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
-        Derived("algo.optimizer.schedule", "cosine", "so that training ends with small steps"),
-        Derived("algo.optimizer.final_factor", 0.1, "so that a longer run can still learn"),
-        Derived("algo.tau", round(tau, 4), f"target networks follow within a hundredth {of_run}"),
-    ]
-
-
-def _values(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
-    """Return what learning from few environment steps asks of critics."""
-    few = "few environment steps"
-    gamma = value_at(values, "algo.gamma", GAMMA if _fits(budget) else LONG_GAMMA)
-    return [
-        Derived("algo.critic.num_critics", 2, few),
-        Derived("algo.critic.norm", "layer", "values stay in bounds"),
-        Derived("algo.gamma", gamma, few if _fits(budget) else "few environment steps, and episodes may be long"),
-        Derived(
-            "algo.boltzmann", BOLTZMANN, "tries actions that the critics prefer and the policy avoids; discrete actions"
-        ),
-        *_novelty(values, budget),
-        Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
-        Derived(
-            "algo.extra_gammas",
-            [0.1, 0.9] if gamma > 0.9 and not _needs_whole_returns(values) else [],
-            "shorter horizons, with one-step targets, are learned sooner and train the memory",
-        ),
-    ]
-
-
-def _of_time(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
-    """Return what a memory of few episodes asks for, and what it can know: how many steps have gone by."""
-    by_heart = "so that the memory does not overfit a few episodes"
-    out = [Derived("observation.prev_dropout", 0.25, by_heart)]
-    if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
-        out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
-        steps = _window(values, budget) // 4
-        if steps and _is_longer_than_a_window(values, budget) and not _relabels(values):
-            why = "the memory acts for longer than the windows it trains on; actions are discrete"
-            out.append(Derived("train.burn_in_steps", steps, why))
-    if _remembers(values) and budget.horizon is not None and budget.horizon <= _window(values, budget):
-        out.append(Derived("algo.time_limits", "end", "a policy that remembers a whole episode can count its steps"))
-    return out
-
-
-def _needs_whole_returns(values: Mapping[str, Any]) -> bool:
-    """Tell whether losses read the returns of whole episodes: by one discount in Cal-QL."""
-    return values["algo_name"] == "decision_transformer" or bool(value_at(values, "algo.calibrate", False))
-
-
-def _is_longer_than_a_window(values: Mapping[str, Any], budget: Budget) -> bool:
-    """Tell whether there is a recurrent memory, whose state spans more of an episode than a window does."""
-    memory = value_at(values, "algo.sequence_encoder.type", "transformer")
-    is_recurrent = memory not in WINDOWED
-    if memory in SEQUENCE_ENCODERS:  # a plug-in tells it; the built-in ones may not be imported yet
-        is_recurrent = SEQUENCE_ENCODERS.get(memory).is_recurrent
-    return is_recurrent and (budget.horizon is None or budget.horizon > _window(values, budget))
-
-
-def _relabels(values: Mapping[str, Any]) -> bool:
-    """Tell whether training changes what is stored; the steps before a window would stay as they were."""
-    data = value_at(values, "train.data", None) or ()
-    sources = [value_at(values, "collect.replay", None), *(data if isinstance(data, list | tuple) else ())]
-    return any(value_at(source, "relabel", None) for source in sources)

@@ -20,7 +20,8 @@ from seqrl.configs import (
     read_config_values,
     template_names,
 )
-from seqrl.configs.budget import CHOICES, continued, num_envs_of, with_budget, without_epochs
+from seqrl.configs.budget import continued, num_envs_of, with_budget, without_epochs
+from seqrl.configs.budget_windows import CHOICES
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at

@@ -7,7 +7,8 @@ import pytest
 
 import seqrl.models  # noqa: F401  (registers the memories)
 from seqrl.configs import config_factory, get_all_registered_configs
-from seqrl.configs.budget import MAX_WINDOW, continued, with_budget
+from seqrl.configs.budget import continued, with_budget
+from seqrl.configs.budget_windows import MAX_WINDOW
 from seqrl.configs.derived import Budget
 from seqrl.core.errors import ConfigError
 from seqrl.core.registry import SEQUENCE_ENCODERS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqrl.configs.budget import MAX_WINDOW
+from seqrl.configs.budget_windows import MAX_WINDOW
 from tests.unit.configs.test_budget import planned
 
 
@@ -59,3 +59,26 @@ def test_a_policy_over_choices_is_evaluated_by_sampling():
     assert config.experiment.evaluation.deterministic
     assert config.algo.distribution.choice()[0] == "auto"
     assert not [key for key in derived if "distribution" in key or "deterministic" in key]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "kind", "is_long"),
+    [
+        (500, "discrete", True),
+        (None, "multi_discrete", True),
+        (MAX_WINDOW, "discrete", False),
+        (500, "continuous", False),
+        (500, "binary", False),
+    ],
+)
+def test_one_action_among_many_is_explored_and_judged(horizon, kind, is_long):
+    config, derived = planned(env_steps=20_000, horizon=horizon, action_kind=kind)
+    assert config.collect.exploration.random_episodes == (0.3 if is_long else 0.0)
+    found = (config.algo.extra_gammas, config.algo.online_value, config.algo.num_critics_td)
+    assert found == (([], "mean", 1) if is_long else ([0.1, 0.9], "min", 2))
+    assert config.algo.optimizer.learning_rate == (2e-4 if is_long else 5e-4)
+    assert config.algo.optimizer.grad_clip == (None if is_long else 1.0)
+    assert config.algo.memory_dropout == (0.3 if not is_long and kind != "continuous" else 0.0)
+    assert ("longer than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_long
+    offline, _ = planned({"algo_name": "iql"}, gradient_steps=20_000, horizon=horizon, action_kind=kind)
+    assert (offline.algo.optimizer.learning_rate, offline.algo.optimizer.grad_clip) == (5e-4, 1.0)
