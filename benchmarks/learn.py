@@ -400,12 +400,12 @@ def is_averaged(result: dict[str, Any]) -> bool:
 def is_of_now(result: dict[str, Any]) -> bool:
     """Tell whether a run had the setting as it is now: averages, and what came later for discrete actions."""
     has_novelty = "novelty" in result["config"]["algo"] or result["row"] in CONTINUOUS
-    return is_averaged(result) and has_novelty and (has_random_episodes(result) or result["row"] not in LONG)
+    return is_averaged(result) and has_novelty and (explores_by_episode(result) or result["row"] not in LONG)
 
 
-def has_random_episodes(result: dict[str, Any]) -> bool:
+def explores_by_episode(result: dict[str, Any]) -> bool:
     """Tell whether some training episodes had random actions only."""
-    return result["config"]["collect"]["exploration"].get("random_episodes", 0.0) > 0.0
+    return bool(result["config"]["collect"]["exploration"].get("by_episode", False))
 
 
 def results(row: str, variant: str) -> list[dict[str, Any]]:

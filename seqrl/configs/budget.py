@@ -54,7 +54,8 @@ NUM_ENVS = 12
 EPSILON, FEW_RANDOM = (0.2, 0.05), (4, 1)
 """Shares of random actions in the beginning and in the end, and how many there may be in an episode that is short."""
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
-RANDOM_EPISODES = 0.3
+OF_EPISODES, LONGEST_HELD = (0.8, 0.2), 32
+"""Shares of the episodes that are random from their first step to the last, and most steps that an action is held."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -270,24 +271,27 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if (budget.horizon is None or budget.horizon > pieces) and not needs_whole_returns(values):
         out.append(Derived("collect.trajectory_steps", pieces, "longer episodes are stored in pieces, as they come"))
     out += reactive_keys(values) if is_reactive(values, budget) else []
-    optimizer = optimizer_keys(budget, updates * max(1, learning))
+    optimizer = optimizer_keys(values, budget, updates * max(1, learning))
     return [*out, *optimizer, *value_keys(values, budget), *memory_keys(values, budget)]
 
 
 def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
-    """Return how often a policy takes random actions: rarely, where a few of them can spoil a whole episode."""
+    """Return how often actions are random: rarely where a few can spoil an episode, and by whole ones if it is long."""
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
+    why = "no more than at the start"
     out = [Derived("collect.exploration.randomize", False, own)]
-    last = value_at(values, "collect.exploration.start", end)
-    if budget.action_kind in CHOICES and budget.horizon is not None and is_short(budget):
-        few = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
+    keys = ("train.init_from", *(f"collect.exploration.{key}" for key in ("start", "end", "max_repeat")))
+    by_episode = is_long(values, budget) and not any(has_value(values, key) for key in keys)
+    if value_at(values, "collect.exploration.by_episode", by_episode):
+        own = why = f"{LONG_REASON}: some goals are out of reach as long as the policy acts in between"
+        (start, end), held = OF_EPISODES, {"by_episode": True, "max_repeat": LONGEST_HELD}
+        out += [Derived(f"collect.exploration.{key}", value, own) for key, value in held.items()]
+    elif budget.action_kind in CHOICES and budget.horizon is not None and is_short(budget):
+        why = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
-        out.append(Derived("collect.exploration.end", min(end, last), few))
-    elif last < end:
-        out.append(Derived("collect.exploration.end", last, "no more than at the start"))
-    if is_long(budget):
-        held = f"{LONG_REASON}: a goal may be out of reach as long as the policy acts in between"
-        out.append(Derived("collect.exploration.random_episodes", RANDOM_EPISODES, held))
+    last = min(end, value_at(values, "collect.exploration.start", end))
+    if last != EPSILON[1]:
+        out.append(Derived("collect.exploration.end", last, why))
     start = max(start, value_at(values, "collect.exploration.end", start))
     return [Derived("collect.exploration.start", start, own), *out]
 
@@ -322,7 +326,7 @@ def _offline(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         )
     total = _planned(values, budget, epochs * per_epoch)
     steps = Derived("train.steps_per_epoch", per_epoch, f"{total} gradient steps / {epochs} epochs")
-    return [steps, *optimizer_keys(budget, total), *few_data_keys(values, budget, total)]
+    return [steps, *optimizer_keys(values, budget, total), *few_data_keys(values, budget, total)]
 
 
 def _planned(values: Mapping[str, Any], budget: Budget, planned: int) -> int:

@@ -21,21 +21,21 @@ from seqrl.configs.derived import Budget, Derived
 from seqrl.configs.dotted import has_value, value_at
 
 GAMMA, LONG_GAMMA = 0.98, 0.99
-RATE, LONG_RATE, LONG_REASON = 5e-4, 2e-4, f"discrete actions, and episodes may be longer than {MAX_WINDOW} steps"
+RATE, LONG_RATE = 5e-4, 2e-4
+LONG_REASON = f"discrete actions, and episodes may be longer than {MAX_WINDOW} steps"
 BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
-"""Of such a policy: its standard deviation, before squashing, stays between 0.22 and 1.65."""
+"""Of a policy without a memory: its standard deviation, before squashing, stays between 0.22 and 1.65."""
 MANY_PASSES = 100
 """Passes over fixed data after which a memory is expected to know it by heart."""
 
 
-def optimizer_keys(budget: Budget, updates: int) -> list[Derived]:
+def optimizer_keys(values: Mapping[str, Any], budget: Budget, updates: int) -> list[Derived]:
     """Return the rate of learning in a run of so many gradient steps, and how it falls."""
     updates = max(updates, 1)
     of_run = f"of {updates} gradient steps"
     tau = min(max(100 / updates, 0.005), 0.02)
-    is_slow = budget.env_steps is not None and is_long(budget)
-    rate, why = (LONG_RATE, LONG_REASON) if is_slow else (RATE, "for small networks")
+    rate, why = (LONG_RATE, LONG_REASON) if is_long(values, budget) else (RATE, "for small networks")
     return [
         Derived("algo.optimizer.learning_rate", rate, why),
         Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
@@ -58,7 +58,7 @@ def value_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         ),
         *_novelty(values, budget),
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
-        *(_of_long_episodes() if is_long(budget) else []),
+        *(_of_long_episodes() if is_long(values, budget) else []),  # the first value of a key counts
         Derived(
             "algo.extra_gammas",
             [0.1, 0.9] if gamma > 0.9 and not needs_whole_returns(values) else [],
@@ -98,7 +98,7 @@ def memory_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     by_heart = "so that the memory does not overfit a few episodes"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
-        if not is_long(budget):
+        if not is_long(values, budget):
             out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
         steps = window_of(values, budget) // 4
         if steps and is_longer_than_a_window(values, budget) and not _relabels(values):

@@ -26,11 +26,6 @@ def fits(budget: Budget) -> bool:
     return budget.horizon is not None and budget.horizon <= MAX_WINDOW
 
 
-def is_long(budget: Budget) -> bool:
-    """Tell whether a policy chooses among actions in episodes of which a window holds a part."""
-    return budget.action_kind in CHOICES and not fits(budget)
-
-
 def is_short(budget: Budget) -> bool:
     """Tell whether whole episodes fit into a window whatever the policy does; those of CartPole grow as it learns."""
     return fits(budget) and budget.lasts_as_long
@@ -43,6 +38,13 @@ def window_of(values: Mapping[str, Any], budget: Budget) -> int:
     """
     window = max(budget.horizon or 0, MIN_WINDOW) if fits(budget) else PART_WINDOW
     return int(value_at(values, "train.window_steps", REACTIVE_WINDOW if is_reactive(values, budget) else window))
+
+
+def is_long(values: Mapping[str, Any], budget: Budget) -> bool:
+    """Tell whether an agent collects with choices of actions in long episodes, of which a window holds a part."""
+    if budget.env_steps is None or values["algo_name"] not in AGENTS or budget.action_kind not in CHOICES:
+        return False
+    return not fits(budget) and (budget.horizon is None or budget.horizon > window_of(values, budget))
 
 
 def batch_size_of(values: Mapping[str, Any], budget: Budget) -> int:

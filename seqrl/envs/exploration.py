@@ -14,8 +14,6 @@ from seqrl.core.types import TimeStep
 
 ROUNDING = 1e-6
 """By how much an epsilon may lie outside its range."""
-LONGEST_HELD = 32
-"""Most steps that an action lasts in a random episode."""
 
 
 class Exploration(ABC):
@@ -31,8 +29,8 @@ class Exploration(ABC):
         randomize: Multiply epsilon by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: A random action (or noise) lasts up to this many steps of an episode. How many is drawn with
             probabilities proportional to ``1 / n^2``; epsilon stays the share of steps that are random.
-        random_episodes: Share of the episodes in which all actions are random, and each lasts 1 to 32 steps, with
-            probabilities proportional to ``1 / n``.
+        by_episode: Epsilon is the share of the episodes in which all actions are random, uniform ones if they are
+            continuous. They last up to ``max_repeat`` steps with probabilities proportional to ``1 / n``.
 
     Attributes:
         num_steps: ``(E,)`` int64, steps that each environment has taken in training so far.
@@ -50,15 +48,16 @@ class Exploration(ABC):
         *,
         randomize: bool = True,
         max_repeat: int = 1,
-        random_episodes: float = 0.0,
+        by_episode: bool = False,
     ) -> None:
         self.codec = codec
         self.num_envs = num_envs
         self.randomize = randomize
-        self.random_episodes = random_episodes
-        self._lengths, self._of_episodes = _falling(max_repeat, 2.0), _falling(LONGEST_HELD, 1.0)
-        self._mean_length = float(self._lengths @ np.arange(1.0, max_repeat + 1.0))
+        self.by_episode = by_episode
         self._is_random = np.zeros(num_envs, bool)
+        weights = np.arange(1.0, max_repeat + 1.0) ** -(1.0 if by_episode else 2.0)
+        self._lengths = weights / weights.sum()
+        self._mean_length = float(self._lengths @ np.arange(1.0, max_repeat + 1.0))
         self._held: np.ndarray | None = None
         self._left = np.zeros(num_envs, np.int64)
         self.num_steps = np.zeros(num_envs, np.int64)
@@ -82,15 +81,21 @@ class Exploration(ABC):
         """
         if self.randomize and step.is_first.any():
             self.factor[step.is_first] = self._rng.random(int(step.is_first.sum()))
-        if self.random_episodes and step.is_first.any():
-            self._is_random[step.is_first] = self._rng.random(int(step.is_first.sum())) < self.random_episodes
         self.epsilon = self._scheduled(step) * self.factor
         self._count(step)
         self._left[step.is_first] = 0
+        if self.by_episode:
+            chosen = self._rng.random(self.num_envs) < self.epsilon
+            self._is_random = np.where(step.is_first, chosen, self._is_random)
+            return self.codec.executed(self._replaced(actions, self._is_random.astype(float), step))
         if self.codec.kind == "continuous":
-            return self.codec.executed(self._noisy(actions))
-        self.epsilon = np.where(self._is_random, 1.0, self.epsilon)
-        share = self.epsilon
+            noise = self._kept(self._rng.standard_normal(actions.shape, np.float32), self._left == 0)
+            noisy = np.clip(actions + self.epsilon[:, None].astype(np.float32) * noise, -1.0, 1.0)
+            return self.codec.executed(noisy)
+        return self._replaced(actions, self.epsilon, step)
+
+    def _replaced(self, actions: np.ndarray, share: np.ndarray, step: TimeStep) -> np.ndarray:
+        """Return the actions, with random ones at a share of the steps of each row."""
         begins = self._rng.random(self.num_envs) < share / (self._mean_length - share * (self._mean_length - 1.0))
         if step.action_mask is not None and self._held is not None:
             self._left[((self._held > 0) & ~step.action_mask).any(-1)] = 0
@@ -103,14 +108,6 @@ class Exploration(ABC):
             mask = None if step.action_mask is None else step.action_mask[begins]
             drawn[begins] = self.codec.random(self._rng, int(begins.sum()), mask)
         return np.where(is_random[:, None], self._kept(drawn, begins), actions)
-
-    def _noisy(self, actions: np.ndarray) -> np.ndarray:
-        drawn, rows = self._rng.standard_normal(actions.shape, np.float32), self._is_random
-        if rows.any():
-            drawn[rows] = self.codec.random(self._rng, int(rows.sum()))
-        kept = self._kept(drawn, self._left == 0)
-        noisy = actions + self.epsilon[:, None].astype(np.float32) * kept
-        return np.clip(np.where(rows[:, None], kept, noisy), -1.0, 1.0)
 
     def _scheduled(self, step: TimeStep) -> np.ndarray:
         epsilon = np.asarray(self.schedule(step))
@@ -126,11 +123,9 @@ class Exploration(ABC):
 
     def _kept(self, drawn: np.ndarray, is_new: np.ndarray) -> np.ndarray:
         """Return what each row does at random now: what it has just drawn, for as long as it lasts."""
-        if len(self._lengths) == 1 and not self.random_episodes:
+        if len(self._lengths) == 1:
             return drawn
         lengths = 1 + self._rng.choice(len(self._lengths), self.num_envs, p=self._lengths)
-        if (rows := self._is_random).any():
-            lengths[rows] = 1 + self._rng.choice(LONGEST_HELD, int(rows.sum()), p=self._of_episodes)
         self._left = np.where(is_new, lengths, self._left)
         self._held = drawn if self._held is None else np.where(is_new[:, None], drawn, self._held)
         self._left = np.maximum(self._left - 1, 0)
@@ -164,16 +159,9 @@ class Exploration(ABC):
             self._rng.bit_generator.state = state["generator"]
             if (held := state.get("held")) is not None:
                 self._held, self._left = np.asarray(held, np.float32), np.asarray(state["left"])
-            self._is_random[:] = state.get("is_random", False)
+            self._is_random = np.broadcast_to(np.asarray(state.get("is_random", False)), self.num_envs).copy()
         else:
             self.num_steps[:] = int(np.mean(steps))
-
-
-def _falling(longest: int, power: float) -> np.ndarray:
-    """Return the probabilities of 1 to ``longest`` steps, proportional to ``1 / n^power``."""
-    weights = np.arange(1.0, longest + 1.0) ** -power
-    probabilities: np.ndarray = weights / weights.sum()
-    return probabilities
 
 
 @EXPLORATIONS.register("epsilon_greedy")
@@ -189,7 +177,7 @@ class EpsilonGreedy(Exploration):
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: Steps that a random action lasts at most.
-        random_episodes: Share of the episodes in which all actions are random and held.
+        by_episode: Whether epsilon is the share of episodes in which all actions are random.
     """
 
     def __init__(
@@ -203,11 +191,9 @@ class EpsilonGreedy(Exploration):
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
         max_repeat: int = 1,
-        random_episodes: float = 0.0,
+        by_episode: bool = False,
     ) -> None:
-        super().__init__(
-            codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat, random_episodes=random_episodes
-        )
+        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat, by_episode=by_episode)
         self._start, self._end, self._anneal_steps = start, end, anneal_steps
 
     def schedule(self, step: TimeStep) -> np.ndarray:
@@ -231,7 +217,6 @@ class Bilevel(Exploration):
         anneal_steps: Steps of one environment until the end is reached.
         randomize: Multiply by a factor that each environment draws from [0, 1) at every reset.
         max_repeat: Steps that a random action lasts at most.
-        random_episodes: Share of the episodes in which all actions are random and held.
     """
 
     def __init__(
@@ -248,11 +233,8 @@ class Bilevel(Exploration):
         anneal_steps: int = 1_000_000,
         randomize: bool = True,
         max_repeat: int = 1,
-        random_episodes: float = 0.0,
     ) -> None:
-        super().__init__(
-            codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat, random_episodes=random_episodes
-        )
+        super().__init__(codec, num_envs, seed, randomize=randomize, max_repeat=max_repeat)
         self._rollout_steps = rollout_steps
         self._levels = ((start, end), (late_start, late_end))
         self._anneal_steps = anneal_steps

@@ -7,7 +7,7 @@ from seqrl.core.registry import EXPLORATIONS
 
 OPTIONS = {
     "bilevel": {"rollout_steps": 5, "max_repeat": 3},
-    "epsilon_greedy": {"anneal_steps": 15, "random_episodes": 0.5},
+    "epsilon_greedy": {"anneal_steps": 15, "by_episode": True, "max_repeat": 4},
 }
 
 

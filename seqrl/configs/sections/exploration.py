@@ -22,12 +22,6 @@ class _AnnealedSection(Section):
     max_repeat: PositiveInt = Field(
         1, description="Most steps that a random action is held; usually few. Epsilon stays the share of random steps."
     )
-    random_episodes: float = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="Share of the training episodes with random actions only, each held for up to 32 steps.",
-    )
 
 
 @EXPLORATIONS.register_section("epsilon_greedy")
@@ -37,6 +31,10 @@ class EpsilonGreedySection(_AnnealedSection):
     type: Literal["epsilon_greedy"] = "epsilon_greedy"
     start: float = Field(1.0, ge=0.0, le=1.0, description="Epsilon at first.")
     end: float = Field(0.05, ge=0.0, le=1.0, description="Epsilon in the end.")
+    by_episode: bool = Field(
+        False,
+        description="Epsilon is the share of episodes with random actions only, each held for up to max_repeat steps.",
+    )
 
 
 @EXPLORATIONS.register_section("bilevel")

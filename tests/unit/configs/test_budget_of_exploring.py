@@ -1,8 +1,13 @@
 """What a budget makes of exploration, and of how a policy is evaluated."""
 
+import json
+
 import pytest
 
+from seqrl.configs import config_factory
+from seqrl.configs.budget import continued, with_budget
 from seqrl.configs.budget_windows import MAX_WINDOW
+from seqrl.configs.derived import Budget
 from tests.unit.configs.test_budget import planned
 
 
@@ -12,8 +17,8 @@ from tests.unit.configs.test_budget import planned
         (50, "discrete", 4 / 50, 1 / 50),
         (100, "discrete", 4 / 100, 1 / 100),
         (10, "discrete", 0.2, 0.05),
-        (500, "discrete", 0.2, 0.05),
-        (None, "discrete", 0.2, 0.05),
+        (500, "discrete", 0.8, 0.2),
+        (None, "discrete", 0.8, 0.2),
         (50, "multi_discrete", 4 / 50, 1 / 50),
         (50, "continuous", 0.2, 0.05),
     ],
@@ -61,24 +66,96 @@ def test_a_policy_over_choices_is_evaluated_by_sampling():
     assert not [key for key in derived if "distribution" in key or "deterministic" in key]
 
 
+LONG = {"env_steps": 20_000, "horizon": 500}
+
+
+def is_for_long_episodes(config):
+    """Tell whether all settings of long episodes of discrete actions are there; it fails if only some are."""
+    algo = config.algo
+    found = [
+        config.collect.exploration.by_episode,
+        config.collect.exploration.max_repeat == 32,
+        algo.extra_gammas == [],
+        algo.num_critics_td == 1,
+        algo.online_value == "mean",
+        algo.memory_dropout == 0.0,
+        algo.optimizer.learning_rate == 2e-4,
+        algo.optimizer.grad_clip is None,
+    ]
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
 @pytest.mark.parametrize(
-    ("horizon", "kind", "is_long"),
+    ("budget", "given", "is_long"),
     [
-        (500, "discrete", True),
-        (None, "multi_discrete", True),
-        (MAX_WINDOW, "discrete", False),
-        (500, "continuous", False),
-        (500, "binary", False),
+        (LONG, {}, True),
+        ({"env_steps": 20_000, "action_kind": "multi_discrete"}, {}, True),
+        (LONG, {"algo_name": "multitask"}, True),
+        (LONG, {"train": {"window_steps": 499}}, True),
+        (LONG, {"train": {"window_steps": 500}}, False),
+        ({"env_steps": 20_000, "horizon": MAX_WINDOW}, {}, False),
+        ({"env_steps": 20_000, "horizon": 100}, {"train": {"window_steps": 32}}, False),
+        (LONG | {"action_kind": "binary"}, {}, False),
     ],
 )
-def test_one_action_among_many_is_explored_and_judged(horizon, kind, is_long):
-    config, derived = planned(env_steps=20_000, horizon=horizon, action_kind=kind)
-    assert config.collect.exploration.random_episodes == (0.3 if is_long else 0.0)
-    found = (config.algo.extra_gammas, config.algo.online_value, config.algo.num_critics_td)
-    assert found == (([], "mean", 1) if is_long else ([0.1, 0.9], "min", 2))
-    assert config.algo.optimizer.learning_rate == (2e-4 if is_long else 5e-4)
-    assert config.algo.optimizer.grad_clip == (None if is_long else 1.0)
-    assert config.algo.memory_dropout == (0.3 if not is_long and kind != "continuous" else 0.0)
+def test_the_worth_of_one_action_among_many_is_learned(budget, given, is_long):
+    config, derived = planned(given, **budget)
+    assert is_for_long_episodes(config) is is_long
     assert ("longer than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_long
-    offline, _ = planned({"algo_name": "iql"}, gradient_steps=20_000, horizon=horizon, action_kind=kind)
+
+
+@pytest.mark.parametrize("algo", ["bc", "iql", "cql", "decision_transformer"])
+def test_only_agents_explore_by_episodes(algo):
+    for kind in ("discrete", "continuous"):
+        config, derived = planned({"algo_name": algo}, **LONG, action_kind=kind)
+        assert not config.collect.exploration.by_episode
+        assert (config.algo.optimizer.learning_rate, config.algo.optimizer.grad_clip) == (5e-4, 1.0)
+        assert not any("longer than 128" in entry.reason for entry in derived.values())
+    offline, _ = planned(gradient_steps=20_000, horizon=500)
     assert (offline.algo.optimizer.learning_rate, offline.algo.optimizer.grad_clip) == (5e-4, 1.0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"collect": {"exploration": {"start": 0.0}}},
+        {"collect": {"exploration": {"end": 0.01}}},
+        {"collect": {"exploration": {"max_repeat": 4}}},
+        {"collect": {"exploration": {"type": "bilevel", "rollout_steps": 100}}},
+        {"train": {"init_from": "runs/other"}},
+    ],
+)
+def test_who_says_how_much_to_explore_or_begins_with_a_policy_explores_by_steps(given):
+    values, _ = with_budget({"algo_name": "actor_critic", **given}, Budget(**LONG))
+    assert "by_episode" not in values["collect"]["exploration"]
+    assert values["algo"]["optimizer"]["learning_rate"] == 2e-4
+    by_episode = {"collect": {"exploration": {**given.get("collect", {}).get("exploration", {}), "by_episode": True}}}
+    if "type" not in by_episode["collect"]["exploration"]:
+        config, derived = planned(by_episode, **LONG)
+        assert config.collect.exploration.end in (0.0, 0.01, 0.2)
+        assert "collect.exploration.by_episode" not in derived
+
+
+def test_keys_that_are_given_win_in_long_episodes_too():
+    exploration = {"by_episode": False}
+    given = {"algo": {"extra_gammas": [0.5], "online_value": "min"}, "collect": {"exploration": exploration}}
+    config, derived = planned(given, **LONG)
+    assert (config.algo.extra_gammas, config.algo.online_value) == ([0.5], "min")
+    explored = config.collect.exploration
+    assert (explored.by_episode, explored.start, explored.end, explored.max_repeat) == (False, 0.2, 0.05, 1)
+    assert config.algo.num_critics_td == 1
+    assert not {"algo.extra_gammas", "collect.exploration.by_episode"} & derived.keys()
+
+
+def test_a_run_of_before_goes_on_as_it_began():
+    began = json.loads(json.dumps(planned(**LONG)[0].to_json()))
+    began["collect"]["exploration"].pop("by_episode")
+    began["collect"]["exploration"] |= {"start": 0.2, "end": 0.05, "max_repeat": 1}
+    began["algo"] |= {"extra_gammas": [0.1, 0.9], "num_critics_td": 2, "online_value": "min", "memory_dropout": 0.3}
+    began["algo"]["optimizer"] |= {"learning_rate": 5e-4, "grad_clip": 1.0}
+    values, _ = continued({"algo_name": "actor_critic"}, Budget(**LONG), began)
+    went_on = config_factory("actor_critic", values).to_json()
+    assert went_on["algo"] == began["algo"]
+    assert went_on["collect"]["exploration"].pop("by_episode") is False
+    assert went_on["collect"]["exploration"] == began["collect"]["exploration"]

@@ -152,9 +152,16 @@ def test_random_actions_last_by_one_over_n_squared_and_their_share_stays_epsilon
     np.testing.assert_allclose(found, wanted / wanted.sum(), atol=0.01)
 
 
-def test_a_repeated_action_ends_with_its_episode_and_where_it_is_not_legal():
-    explore = make(num=2000, start=1.0, end=1.0, randomize=False, max_repeat=1000)
-    first = explore(greedy(explore), time_step(2000))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": 1.0, "end": 1.0, "max_repeat": 1000},
+        {"start": 1.0, "end": 1.0, "max_repeat": 1000, "by_episode": True},
+    ],
+)
+def test_a_repeated_action_ends_with_its_episode_and_where_it_is_not_legal(options):
+    explore = make(num=2000, randomize=False, **options)
+    first = explore(greedy(explore), time_step(2000, first=True))
     mask = first == 0
     second = explore(greedy(explore), time_step(2000, mask=mask))
     assert not (second.astype(bool) & ~mask).any()
@@ -163,7 +170,7 @@ def test_a_repeated_action_ends_with_its_episode_and_where_it_is_not_legal():
 
 
 def test_a_share_of_the_episodes_is_random_and_its_actions_are_held():
-    chosen = repeated(1000, 300, start=0.0, end=0.0, random_episodes=0.3)
+    chosen = repeated(1000, 300, start=0.3, end=0.3, by_episode=True, max_repeat=32)
     is_random = (chosen != 999).any(0)
     assert abs(is_random.mean() - 0.3) < 0.05
     played = chosen[:, is_random]
@@ -177,7 +184,7 @@ def test_a_share_of_the_episodes_is_random_and_its_actions_are_held():
 
 
 def test_which_episodes_are_random_is_drawn_when_they_begin():
-    explore = make(num=2000, start=0.0, end=0.0, randomize=False, random_episodes=0.5)
+    explore = make(num=2000, start=0.5, end=0.5, randomize=False, by_episode=True)
     own = greedy(explore)
     rounds = []
     for _ in range(2):
@@ -188,7 +195,7 @@ def test_which_episodes_are_random_is_drawn_when_they_begin():
 
 
 def test_continuous_actions_of_random_episodes_are_uniform_and_held():
-    explore = make(space="box", num=3000, start=0.0, end=0.0, randomize=False, random_episodes=0.5)
+    explore = make(space="box", num=3000, start=0.5, end=0.5, randomize=False, by_episode=True, max_repeat=32)
     own = np.full((3000, 4), 0.25, np.float32)
     seen = np.stack([explore(own, time_step(3000, first=t == 0)) for t in range(40)])
     is_random = (seen != own).any((0, 2))
@@ -206,12 +213,12 @@ def test_noise_lasts_too():
     assert 0.5 < (seen[1:] == seen[:-1]).all(-1).mean() < 0.9
 
 
-@pytest.mark.parametrize("held", [{}, {"max_repeat": 5}, {"random_episodes": 0.5}])
+@pytest.mark.parametrize("held", [{}, {"max_repeat": 5}, {"start": 0.5, "max_repeat": 5, "by_episode": True}])
 @pytest.mark.parametrize("name", EXPLORATIONS.names())
 @pytest.mark.parametrize("space", SPACES)
 def test_a_restored_state_goes_on_alike(name, space, held):
     options = {"rollout_steps": 3} if name == "bilevel" else {}
-    if name != "none":
+    if name == "epsilon_greedy" or (name == "bilevel" and "by_episode" not in held):
         options |= held
     first, other = (make(EXPLORATIONS.get(name), space, **options) for _ in range(2))
     for t in range(5):
@@ -221,6 +228,15 @@ def test_a_restored_state_goes_on_alike(name, space, held):
         a, b = (e(greedy(e), time_step(4, first=t == 2)) for e in (first, other))
         np.testing.assert_array_equal(a, b)
     assert other.num_steps.tolist() == [10] * 4
+
+
+def test_a_state_of_before_there_were_random_episodes_is_loaded():
+    first, other = (make(randomize=False, by_episode=True) for _ in range(2))
+    first(greedy(first), time_step(4, first=True))
+    state = first.state()
+    assert state.pop("is_random") == [True] * 4
+    other.load_state(state)
+    assert other.state()["is_random"] == [False] * 4
 
 
 def test_another_number_of_environments_keeps_how_far_the_schedule_has_come():
