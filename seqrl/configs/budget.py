@@ -15,7 +15,6 @@ from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.configs.budget_learning import (
-    LONG_REASON,
     few_data_keys,
     memory_keys,
     optimizer_keys,
@@ -25,7 +24,6 @@ from seqrl.configs.budget_learning import (
 from seqrl.configs.budget_windows import (
     AGENTS,
     CHOICES,
-    MAX_WINDOW,
     N_STEP,
     REACTIVE_BATCH,
     REACTIVE_WINDOW,
@@ -54,8 +52,9 @@ NUM_ENVS = 12
 EPSILON, FEW_RANDOM = (0.2, 0.05), (4, 1)
 """Shares of random actions in the beginning and in the end, and how many there may be in an episode that is short."""
 REPLAY_RATIO, FULL_RATIO_STEPS = 0.5, 10_000
-OF_EPISODES, LONGEST_HELD = (0.8, 0.2), 32
-"""Shares of the episodes that are random from their first step to the last, and most steps that an action is held."""
+OF_EPISODES, LONGEST_HELD, MIN_DRAWS = (0.8, 0.2), 32, 3
+"""Shares of the episodes that are random from their first step to the last, most steps that an action is held, and
+episodes of each environment below which the share cannot fall."""
 MEMORY_SIZES: dict[str, dict[str, int]] = {
     "gru": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
     "lstm": {"d_hidden": 128, "num_layers": 1, "d_output": 128},
@@ -135,8 +134,8 @@ def continued(
     out, free = copied(values), without_epochs(values)
     planned = with_budget(free, replace(budget, is_a_trial=True))[1]
     others = [
-        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, is_a_trial=True))[1]
-        for steps in (1, MAX_WINDOW + 1)
+        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, ends=True, is_a_trial=True))[1]
+        for steps in (1, None)
     ]
     with suppress(ConfigError):
         planned = with_budget(values, replace(budget, is_a_trial=True))[1]
@@ -278,22 +277,27 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return how often actions are random: rarely where a few can spoil an episode, and by whole ones if it is long."""
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
-    why = "no more than at the start"
+    why = "a few to the end"
     out = [Derived("collect.exploration.randomize", False, own)]
-    keys = ("train.init_from", *(f"collect.exploration.{key}" for key in ("start", "end", "max_repeat")))
-    by_episode = is_long(values, budget) and not any(has_value(values, key) for key in keys)
-    if value_at(values, "collect.exploration.by_episode", by_episode):
-        own = why = f"{LONG_REASON}: some goals are out of reach as long as the policy acts in between"
+    if value_at(values, "collect.exploration.by_episode", _by_episode(values, budget)):
+        own = why = "whole random episodes: some goals are out of reach as long as the policy acts in between"
         (start, end), held = OF_EPISODES, {"by_episode": True, "max_repeat": LONGEST_HELD}
         out += [Derived(f"collect.exploration.{key}", value, own) for key, value in held.items()]
     elif budget.action_kind in CHOICES and budget.horizon is not None and is_short(budget):
         why = f"{FEW_RANDOM[0]} random steps in an episode of {budget.horizon}, and {FEW_RANDOM[1]} in the end"
         start, end = (float(f"{min(e, n / budget.horizon):.3g}") for e, n in zip(EPSILON, FEW_RANDOM, strict=True))
-    last = min(end, value_at(values, "collect.exploration.start", end))
-    if last != EPSILON[1]:
-        out.append(Derived("collect.exploration.end", last, why))
+    out.append(Derived("collect.exploration.end", min(end, value_at(values, "collect.exploration.start", end)), why))
     start = max(start, value_at(values, "collect.exploration.end", start))
     return [Derived("collect.exploration.start", start, own), *out]
+
+
+def _by_episode(values: Mapping[str, Any], budget: Budget) -> bool:
+    """Tell whether an agent explores by whole episodes: long ones, and enough of them for their share to fall."""
+    asked = any(has_value(values, f"collect.exploration.{key}") for key in ("start", "end", "max_repeat"))
+    if asked or not is_long(values, budget) or value_at(values, "train.init_from", None):
+        return False
+    steps = MIN_DRAWS * (budget.horizon or 0) * num_envs_of(values, budget)
+    return budget.ends and steps <= (budget.env_steps or 0)
 
 
 def _sampled(values: Mapping[str, Any]) -> list[Derived]:

@@ -222,7 +222,7 @@ def _without_limits(
 
 def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
-    from seqrl.envs.horizon import PLAYED, horizon_and_kind
+    from seqrl.envs.horizon import NO_END, PLAYED, horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -246,6 +246,7 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
         "horizon": steps,
         "horizon_source": source,
         "lasts_as_long": all(known != PLAYED for _, known, _ in found),
+        "ends": all(known != NO_END for _, known, _ in found),
         "action_kind": kind,
     }
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 TAKEN = ("window_steps", "normalize_obs", "normalize_actions", "normalize_rewards")
 LEARNING = (
     "optimizer", "tau", "n_step", "time_limits", "memory_dropout", "boltzmann", "novelty", "filter",
-    "online_coeff", "offline_coeff", "critic_loss_weight", "average_decay",
+    "online_coeff", "offline_coeff", "critic_loss_weight", "average_decay", "num_critics_td", "online_value",
 )  # fmt: skip
 """Settings of algorithms on which no weight depends, and which another kind of data asks for anew."""
 

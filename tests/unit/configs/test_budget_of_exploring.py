@@ -1,5 +1,6 @@
 """What a budget makes of exploration, and of how a policy is evaluated."""
 
+import itertools
 import json
 
 import pytest
@@ -130,11 +131,40 @@ def test_who_says_how_much_to_explore_or_begins_with_a_policy_explores_by_steps(
     values, _ = with_budget({"algo_name": "actor_critic", **given}, Budget(**LONG))
     assert "by_episode" not in values["collect"]["exploration"]
     assert values["algo"]["optimizer"]["learning_rate"] == 2e-4
-    by_episode = {"collect": {"exploration": {**given.get("collect", {}).get("exploration", {}), "by_episode": True}}}
-    if "type" not in by_episode["collect"]["exploration"]:
-        config, derived = planned(by_episode, **LONG)
-        assert config.collect.exploration.end in (0.0, 0.01, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (0.8, 0.2, 32)),
+        ({"start": 0.0}, (0.0, 0.0, 32)),
+        ({"end": 0.01}, (0.8, 0.01, 32)),
+        ({"max_repeat": 4}, (0.8, 0.2, 4)),
+    ],
+)
+def test_who_asks_for_whole_episodes_gets_their_shares(given, expected):
+    for budget in (LONG, LONG | {"horizon": 50}, LONG | {"action_kind": "continuous"}):
+        config, derived = planned({"collect": {"exploration": {"by_episode": True, **given}}}, **budget)
+        explored = config.collect.exploration
+        assert (explored.start, explored.end, explored.max_repeat) == expected
         assert "collect.exploration.by_episode" not in derived
+        assert not any("discrete" in e.reason for key, e in derived.items() if "exploration" in key)
+
+
+@pytest.mark.parametrize(
+    ("budget", "by_episode"),
+    [
+        ({"env_steps": 18_000, "horizon": 500}, True),
+        ({"env_steps": 17_999, "horizon": 500}, False),
+        ({"env_steps": 1_000_000, "horizon": 500, "ends": False}, False),
+    ],
+)
+def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, by_episode):
+    config, _ = planned(**budget)
+    explored = config.collect.exploration
+    assert explored.by_episode is by_episode
+    assert (explored.start, explored.end) == ((0.8, 0.2) if by_episode else (0.2, 0.05))
+    assert config.algo.extra_gammas == []
 
 
 def test_keys_that_are_given_win_in_long_episodes_too():
@@ -159,3 +189,19 @@ def test_a_run_of_before_goes_on_as_it_began():
     assert went_on["algo"] == began["algo"]
     assert went_on["collect"]["exploration"].pop("by_episode") is False
     assert went_on["collect"]["exploration"] == began["collect"]["exploration"]
+
+
+WIDE, HELD = {"train": {"window_steps": 200}}, {"collect": {"exploration": {"max_repeat": 4}}}
+
+
+@pytest.mark.parametrize("algo", ["actor_critic", "iql"])
+@pytest.mark.parametrize("given", [{}, WIDE, HELD], ids=["nothing", "wide", "held"])
+@pytest.mark.parametrize("horizon", [50, 150, 500])
+def test_exploration_and_learning_stay_whatever_is_measured_later(algo, given, horizon):
+    given, plan = {"algo_name": algo, **given}, Budget(env_steps=60_000, horizon=horizon)
+    began = config_factory(algo, with_budget(given, plan)[0]).to_json()
+    for steps, measured, ends in itertools.product((10_000, 60_000), (50, 150, 500, None), (True, False)):
+        later = Budget(env_steps=steps, horizon=measured, ends=ends, lasts_as_long=ends)
+        went_on = config_factory(algo, continued(given, later, began)[0]).to_json()
+        assert went_on["collect"]["exploration"] == began["collect"]["exploration"]
+        assert went_on["algo"] == began["algo"]

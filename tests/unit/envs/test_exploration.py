@@ -194,6 +194,25 @@ def test_which_episodes_are_random_is_drawn_when_they_begin():
     assert abs((rounds[0] & rounds[1]).mean() - 0.25) < 0.05
 
 
+def test_a_row_keeps_its_kind_of_episode_while_others_begin():
+    explore = make(num=400, start=0.5, end=0.5, randomize=False, by_episode=True)
+    explore(greedy(explore), time_step(400, first=True))
+    before = np.array(explore.state()["is_random"])
+    step = time_step(400)
+    step.is_first[:200] = True
+    explore(greedy(explore), step)
+    after = np.array(explore.state()["is_random"])
+    assert (after[200:] == before[200:]).all()
+    assert (after[:200] != before[:200]).any()
+
+
+def test_the_share_of_random_episodes_falls():
+    explore = make(num=50, start=1.0, end=0.0, anneal_steps=1, randomize=False, by_episode=True)
+    for is_random in (True, False):
+        explore(greedy(explore), time_step(50, first=True))
+        assert explore.state()["is_random"] == [is_random] * 50
+
+
 def test_continuous_actions_of_random_episodes_are_uniform_and_held():
     explore = make(space="box", num=3000, start=0.5, end=0.5, randomize=False, by_episode=True, max_repeat=32)
     own = np.full((3000, 4), 0.25, np.float32)
