@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,4 +50,4 @@ class Derived:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.key} = {self.value}  ({self.reason})"
+        return f"{self.key} = {json.dumps(self.value)}  ({self.reason})"

@@ -474,6 +474,12 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given,
     assert changed or kind == "gradient_steps"
 
 
+def test_what_is_derived_is_told_as_run_files_have_it():
+    _, derived = planned(env_steps=60_000, horizon=500)
+    assert str(derived["algo.optimizer.grad_clip"]).startswith("algo.optimizer.grad_clip = null  (")
+    assert str(derived["algo.boltzmann"]).startswith('algo.boltzmann = {"share": 0.2, "temperature": 0.1}  (')
+
+
 @pytest.mark.parametrize("kind", ["env_steps", "gradient_steps"])
 def test_a_larger_budget_is_not_lost_in_rounding(kind):
     given, plan = {"algo_name": "actor_critic"}, Budget(**{kind: 480}, horizon=20)
