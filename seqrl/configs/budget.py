@@ -30,7 +30,7 @@ from seqrl.configs.budget_windows import (
     TOKENS,
     batch_size_of,
     fits,
-    is_long,
+    is_hard_to_explore,
     is_reactive,
     is_short,
     needs_whole_returns,
@@ -134,7 +134,7 @@ def continued(
     out, free = copied(values), without_epochs(values)
     planned = with_budget(free, replace(budget, is_a_trial=True))[1]
     others = [
-        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, ends=True, is_a_trial=True))[1]
+        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, finds_nothing=True, is_a_trial=True))[1]
         for steps in (1, None)
     ]
     with suppress(ConfigError):
@@ -292,12 +292,11 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
 
 
 def _by_episode(values: Mapping[str, Any], budget: Budget) -> bool:
-    """Tell whether an agent explores by whole episodes: long ones, and enough of them for their share to fall."""
+    """Tell whether an agent explores by whole episodes: enough of them for their share to fall."""
     asked = any(has_value(values, f"collect.exploration.{key}") for key in ("start", "end", "max_repeat"))
-    if asked or not is_long(values, budget) or value_at(values, "train.init_from", None):
+    if asked or not is_hard_to_explore(values, budget) or value_at(values, "train.init_from", None):
         return False
-    steps = MIN_DRAWS * (budget.horizon or 0) * num_envs_of(values, budget)
-    return budget.ends and steps <= (budget.env_steps or 0)
+    return MIN_DRAWS * (budget.horizon or 0) * num_envs_of(values, budget) <= (budget.env_steps or 0)
 
 
 def _sampled(values: Mapping[str, Any]) -> list[Derived]:

@@ -10,7 +10,7 @@ from seqrl.configs.budget_windows import (
     N_STEP,
     batch_size_of,
     fits,
-    is_long,
+    is_hard_to_explore,
     is_longer_than_a_window,
     is_short,
     needs_whole_returns,
@@ -21,8 +21,8 @@ from seqrl.configs.derived import Budget, Derived
 from seqrl.configs.dotted import has_value, value_at
 
 GAMMA, LONG_GAMMA = 0.98, 0.99
-RATE, LONG_RATE = 5e-4, 2e-4
-LONG_REASON = f"discrete actions, and episodes may be longer than {MAX_WINDOW} steps"
+RATE, HARD_RATE = 5e-4, 2e-4
+HARD_REASON = f"random episodes of more than {MAX_WINDOW} steps all returned the same"
 BOLTZMANN = {"share": 0.2, "temperature": 0.1}
 NOISE = {"type": "tanh_gaussian", "min_log_std": -1.5, "max_log_std": 0.5}
 """Of a policy without a memory: its standard deviation, before squashing, stays between 0.22 and 1.65."""
@@ -35,7 +35,7 @@ def optimizer_keys(values: Mapping[str, Any], budget: Budget, updates: int) -> l
     updates = max(updates, 1)
     of_run = f"of {updates} gradient steps"
     tau = min(max(100 / updates, 0.005), 0.02)
-    rate, why = (LONG_RATE, LONG_REASON) if is_long(values, budget) else (RATE, "for small networks")
+    rate, why = (HARD_RATE, HARD_REASON) if is_hard_to_explore(values, budget) else (RATE, "for small networks")
     return [
         Derived("algo.optimizer.learning_rate", rate, why),
         Derived("algo.optimizer.warmup_steps", max(1, min(500, updates // 20)), f"5 % {of_run}, at most 500"),
@@ -58,7 +58,7 @@ def value_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         ),
         *_novelty(values, budget),
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),
-        *(_of_long_episodes() if is_long(values, budget) else []),  # the first value of a key counts
+        *(_of_small_differences() if is_hard_to_explore(values, budget) else []),  # the first value of a key counts
         Derived(
             "algo.extra_gammas",
             [0.1, 0.9] if gamma > 0.9 and not needs_whole_returns(values) else [],
@@ -67,9 +67,9 @@ def value_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     ]
 
 
-def _of_long_episodes() -> list[Derived]:
+def _of_small_differences() -> list[Derived]:
     """Return what lets critics see how little each action of a long episode is worth."""
-    sooner = f"{LONG_REASON}: critics learn sooner how little each action is worth"
+    sooner = f"{HARD_REASON}: critics learn sooner how little each action is worth"
     found = {"extra_gammas": [], "num_critics_td": 1, "online_value": "mean", "optimizer.grad_clip": None}
     return [Derived(f"algo.{key}", value, sooner) for key, value in found.items()]
 
@@ -98,7 +98,7 @@ def memory_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     by_heart = "so that the memory does not overfit a few episodes"
     out = [Derived("observation.prev_dropout", 0.25, by_heart)]
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
-        if not is_long(values, budget):
+        if not is_hard_to_explore(values, budget):
             out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
         steps = window_of(values, budget) // 4
         if steps and is_longer_than_a_window(values, budget) and not _relabels(values):

@@ -40,9 +40,14 @@ def window_of(values: Mapping[str, Any], budget: Budget) -> int:
     return int(value_at(values, "train.window_steps", REACTIVE_WINDOW if is_reactive(values, budget) else window))
 
 
-def is_long(values: Mapping[str, Any], budget: Budget) -> bool:
-    """Tell whether an agent collects with choices of actions in long episodes, of which a window holds a part."""
-    if budget.env_steps is None or values["algo_name"] not in AGENTS or budget.action_kind not in CHOICES:
+def is_hard_to_explore(values: Mapping[str, Any], budget: Budget) -> bool:
+    """Tell whether an agent with choices of actions finds nothing by single random ones in its long episodes.
+
+    A window holds a part of such an episode.
+    """
+    if budget.env_steps is None or values["algo_name"] not in AGENTS:
+        return False
+    if not budget.finds_nothing or budget.action_kind not in CHOICES:
         return False
     return not fits(budget) and (budget.horizon is None or budget.horizon > window_of(values, budget))
 

@@ -17,7 +17,7 @@ class Budget:
         horizon: Steps of the longest episode, as far as known.
         horizon_source: How that is known.
         lasts_as_long: Whether the episodes of a trained policy are known to be as long.
-        ends: Whether episodes are known to end.
+        finds_nothing: Whether random episodes ended by their time limit alone, all with the same return.
         action_kind: As :class:`ActionCodec` calls it: ``discrete``, ``multi_discrete``, ``binary``, ``continuous`` or
             ``hybrid``.
         is_a_trial: Whether the run is meant to spend less than this (``--debug``); if not, that is warned of.
@@ -29,7 +29,7 @@ class Budget:
     horizon: int | None = None
     horizon_source: str = ""
     lasts_as_long: bool = True
-    ends: bool = True
+    finds_nothing: bool = False
     action_kind: str = "discrete"
     is_a_trial: bool = False
     transitions: int | None = None

@@ -17,7 +17,7 @@ from seqrl.envs.faults import told
 from seqrl.envs.make import env_maker
 
 NUM_EPISODES = 3
-MAX_STEPS = 500
+MAX_STEPS, MAX_PLAYED = 500, 2_000
 PLAYED = f"the longest of {NUM_EPISODES} with random actions"
 """How the steps are known of an environment without a time limit: those of a trained policy may be more."""
 FIXED = f"the length of each of {NUM_EPISODES} with random actions"
@@ -65,6 +65,45 @@ def horizon_and_kind(
             f"environment {env_id!r} fails in play with random actions: {told(error)}; `seqrl check-env {named}` tells "
             "more"
         ) from error
+    finally:
+        env.close()
+
+
+def finds_nothing(env_id: str, kwargs: Mapping[str, Any] | None, steps: int, *, plugins: Sequence[str] = ()) -> bool:
+    """Tell whether three episodes of random legal actions end by their time limit alone, all with the same return.
+
+    Single random actions then hardly explore, as in MountainCar. Episodes of more than 2,000 steps are not played, and
+    an environment that fails is left to the run, which tells what is wrong.
+
+    Args:
+        env_id: As ``env.id``.
+        kwargs: Its arguments.
+        steps: Of its longest episodes.
+        plugins: Files or modules to import first.
+    """
+    if steps > MAX_PLAYED:
+        return False
+    env = env_maker(env_id, kwargs, plugins=plugins)()
+    try:
+        returns = set()
+        for episode in range(NUM_EPISODES):
+            obs, info = env.reset(seed=episode)
+            if not episode:
+                is_masked = given_mask(env.observation_space, obs, info) is not None
+                actor = Actor(env, ActionCodec(env.action_space) if is_masked else None, integer_seed(0, "horizon"))
+            total, terminated, truncated = 0.0, False, False
+            for _ in range(steps):
+                actor.look(obs, info)
+                obs, reward, terminated, truncated, info = env.step(actor.action())
+                total += float(reward)
+                if terminated or truncated:
+                    break
+            returns.add(total)
+            if terminated or not truncated or len(returns) > 1:
+                return False
+        return True
+    except Exception:  # whatever the code of others raises
+        return False
     finally:
         env.close()
 

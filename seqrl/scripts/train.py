@@ -21,7 +21,7 @@ from seqrl.configs import (
     template_names,
 )
 from seqrl.configs.budget import continued, num_envs_of, with_budget, without_epochs
-from seqrl.configs.budget_windows import CHOICES
+from seqrl.configs.budget_windows import CHOICES, MAX_WINDOW
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -222,7 +222,7 @@ def _without_limits(
 
 def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
     """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
-    from seqrl.envs.horizon import NO_END, PLAYED, horizon_and_kind
+    from seqrl.envs.horizon import PLAYED, finds_nothing, horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -246,7 +246,9 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
         "horizon": steps,
         "horizon_source": source,
         "lasts_as_long": all(known != PLAYED for _, known, _ in found),
-        "ends": all(known != NO_END for _, known, _ in found),
+        "finds_nothing": kind in CHOICES
+        and steps > MAX_WINDOW
+        and all(finds_nothing(env_id, kwargs, steps, plugins=values.get("plugins", ())) for env_id, kwargs in named),
         "action_kind": kind,
     }
 

@@ -80,7 +80,7 @@ def _as_it_was(want, result):
         want["experiment"]["evaluation"]["deterministic"] = True
         want["algo"]["distribution"] = {"type": "auto"}
         want["collect"]["exploration"] |= {"start": 0.2, "end": 0.05}
-    if result["row"] in learn.LONG and not learn.explores_by_episode(result):
+    if result["row"] in learn.HARD and not learn.explores_by_episode(result):
         want["collect"]["exploration"] |= {"by_episode": False, "start": 0.2, "end": 0.05, "max_repeat": 1}
         want["algo"] |= {"extra_gammas": [0.1, 0.9], "num_critics_td": 2, "online_value": "min", "memory_dropout": 0.3}
         want["algo"]["optimizer"] |= {"learning_rate": 5e-4, "grad_clip": 1.0}

@@ -475,7 +475,7 @@ def test_a_run_that_goes_on_keeps_what_it_began_with(kind, steps, memory, given,
 
 
 def test_what_is_derived_is_told_as_run_files_have_it():
-    _, derived = planned(env_steps=60_000, horizon=500)
+    _, derived = planned(env_steps=60_000, horizon=500, finds_nothing=True)
     assert str(derived["algo.optimizer.grad_clip"]).startswith("algo.optimizer.grad_clip = null  (")
     assert str(derived["algo.boltzmann"]).startswith('algo.boltzmann = {"share": 0.2, "temperature": 0.1}  (')
 

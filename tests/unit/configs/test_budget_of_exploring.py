@@ -18,8 +18,8 @@ from tests.unit.configs.test_budget import planned
         (50, "discrete", 4 / 50, 1 / 50),
         (100, "discrete", 4 / 100, 1 / 100),
         (10, "discrete", 0.2, 0.05),
-        (500, "discrete", 0.8, 0.2),
-        (None, "discrete", 0.8, 0.2),
+        (500, "discrete", 0.2, 0.05),
+        (None, "discrete", 0.2, 0.05),
         (50, "multi_discrete", 4 / 50, 1 / 50),
         (50, "continuous", 0.2, 0.05),
     ],
@@ -67,7 +67,7 @@ def test_a_policy_over_choices_is_evaluated_by_sampling():
     assert not [key for key in derived if "distribution" in key or "deterministic" in key]
 
 
-LONG = {"env_steps": 20_000, "horizon": 500}
+LONG = {"env_steps": 20_000, "horizon": 500, "finds_nothing": True}
 
 
 def is_for_long_episodes(config):
@@ -91,19 +91,20 @@ def is_for_long_episodes(config):
     ("budget", "given", "is_long"),
     [
         (LONG, {}, True),
-        ({"env_steps": 20_000, "action_kind": "multi_discrete"}, {}, True),
+        (LONG | {"horizon": None, "action_kind": "multi_discrete"}, {}, True),
+        (LONG | {"finds_nothing": False}, {}, False),
         (LONG, {"algo_name": "multitask"}, True),
         (LONG, {"train": {"window_steps": 499}}, True),
         (LONG, {"train": {"window_steps": 500}}, False),
-        ({"env_steps": 20_000, "horizon": MAX_WINDOW}, {}, False),
-        ({"env_steps": 20_000, "horizon": 100}, {"train": {"window_steps": 32}}, False),
+        (LONG | {"horizon": MAX_WINDOW}, {}, False),
+        (LONG | {"horizon": 100}, {"train": {"window_steps": 32}}, False),
         (LONG | {"action_kind": "binary"}, {}, False),
     ],
 )
 def test_the_worth_of_one_action_among_many_is_learned(budget, given, is_long):
     config, derived = planned(given, **budget)
     assert is_for_long_episodes(config) is is_long
-    assert ("longer than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_long
+    assert ("episodes of more than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_long
 
 
 @pytest.mark.parametrize("algo", ["bc", "iql", "cql", "decision_transformer"])
@@ -112,7 +113,7 @@ def test_only_agents_explore_by_episodes(algo):
         config, derived = planned({"algo_name": algo}, **LONG, action_kind=kind)
         assert not config.collect.exploration.by_episode
         assert (config.algo.optimizer.learning_rate, config.algo.optimizer.grad_clip) == (5e-4, 1.0)
-        assert not any("longer than 128" in entry.reason for entry in derived.values())
+        assert not any("returned the same" in entry.reason for entry in derived.values())
     offline, _ = planned(gradient_steps=20_000, horizon=500)
     assert (offline.algo.optimizer.learning_rate, offline.algo.optimizer.grad_clip) == (5e-4, 1.0)
 
@@ -148,15 +149,14 @@ def test_who_asks_for_whole_episodes_gets_their_shares(given, expected):
         explored = config.collect.exploration
         assert (explored.start, explored.end, explored.max_repeat) == expected
         assert "collect.exploration.by_episode" not in derived
-        assert not any("discrete" in e.reason for key, e in derived.items() if "exploration" in key)
+        assert not any("returned the same" in e.reason for key, e in derived.items() if "exploration" in key)
 
 
 @pytest.mark.parametrize(
     ("budget", "by_episode"),
     [
-        ({"env_steps": 18_000, "horizon": 500}, True),
-        ({"env_steps": 17_999, "horizon": 500}, False),
-        ({"env_steps": 1_000_000, "horizon": 500, "ends": False}, False),
+        (LONG | {"env_steps": 18_000}, True),
+        (LONG | {"env_steps": 17_999}, False),
     ],
 )
 def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, by_episode):
@@ -198,10 +198,10 @@ WIDE, HELD = {"train": {"window_steps": 200}}, {"collect": {"exploration": {"max
 @pytest.mark.parametrize("given", [{}, WIDE, HELD], ids=["nothing", "wide", "held"])
 @pytest.mark.parametrize("horizon", [50, 150, 500])
 def test_exploration_and_learning_stay_whatever_is_measured_later(algo, given, horizon):
-    given, plan = {"algo_name": algo, **given}, Budget(env_steps=60_000, horizon=horizon)
+    given, plan = {"algo_name": algo, **given}, Budget(env_steps=60_000, horizon=horizon, finds_nothing=horizon > 100)
     began = config_factory(algo, with_budget(given, plan)[0]).to_json()
-    for steps, measured, ends in itertools.product((10_000, 60_000), (50, 150, 500, None), (True, False)):
-        later = Budget(env_steps=steps, horizon=measured, ends=ends, lasts_as_long=ends)
+    for steps, measured, flag in itertools.product((10_000, 60_000), (50, 150, 500, None), (True, False)):
+        later = Budget(env_steps=steps, horizon=measured, finds_nothing=flag, lasts_as_long=flag)
         went_on = config_factory(algo, continued(given, later, began)[0]).to_json()
         assert went_on["collect"]["exploration"] == began["collect"]["exploration"]
         assert went_on["algo"] == began["algo"]

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from seqrl.core.errors import ConfigError, EnvError
 from seqrl.envs.check.environment import check_environment
-from seqrl.envs.horizon import horizon_and_kind
+from seqrl.envs.horizon import finds_nothing, horizon_and_kind
 from seqrl.envs.infos import is_success
 from seqrl.envs.make import EndAtSuccess, make_batched_env
 from seqrl.rollout.environments import limited
@@ -112,6 +112,26 @@ def test_a_callable_has_to_make_a_new_environment_each_time():
 )
 def test_the_horizon_is_that_of_all_attempts(env_id, kwargs, steps):
     assert horizon_and_kind(env_id, kwargs)[:2] == (steps, "its time limit")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "steps", "expected"),
+    [
+        ("MountainCar-v0", {}, 200, True),
+        ("Acrobot-v1", {}, 500, True),
+        ("CartPole-v1", {}, 500, False),  # ends early
+        ("Pendulum-v1", {}, 200, False),  # returns differ
+        ("MountainCar-v0", {}, 100, False),  # goes on
+        ("MountainCar-v0", {"max_episode_steps": 2_001}, 2_001, False),  # is too long to be played
+        ("seqrl/Bandit-v0", {"horizon": 200}, 200, False),
+    ],
+)
+def test_whether_random_play_finds_nothing(env_id, kwargs, steps, expected):
+    assert finds_nothing(env_id, kwargs, steps) is expected
+
+
+def test_random_play_that_fails_is_left_to_the_run():
+    assert not finds_nothing("tests/Picky-v0", {"step": (0, 0.0, True, {})}, 12)
 
 
 class Picky(gym.Env):
