@@ -21,7 +21,7 @@ from seqrl.configs import (
     template_names,
 )
 from seqrl.configs.budget import continued, num_envs_of, with_budget, without_epochs
-from seqrl.configs.budget_windows import CHOICES, MAX_WINDOW
+from seqrl.configs.budget_windows import AGENTS, CHOICES, MAX_WINDOW
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -246,7 +246,8 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
         "horizon": steps,
         "horizon_source": source,
         "lasts_as_long": all(known != PLAYED for _, known, _ in found),
-        "finds_nothing": kind in CHOICES
+        "finds_nothing": values.get("algo_name") in AGENTS
+        and kind in CHOICES
         and steps > MAX_WINDOW
         and all(finds_nothing(env_id, kwargs, steps, plugins=values.get("plugins", ())) for env_id, kwargs in named),
         "action_kind": kind,
