@@ -67,11 +67,11 @@ def test_a_policy_over_choices_is_evaluated_by_sampling():
     assert not [key for key in derived if "distribution" in key or "deterministic" in key]
 
 
-LONG = {"env_steps": 20_000, "horizon": 500, "finds_nothing": True}
+HARD = {"env_steps": 20_000, "horizon": 500, "finds_nothing": True}
 
 
-def is_for_long_episodes(config):
-    """Tell whether all settings of long episodes of discrete actions are there; it fails if only some are."""
+def is_for_hard_exploration(config):
+    """Tell whether all settings for hard exploration are there; it fails if only some are."""
     algo = config.algo
     found = [
         config.collect.exploration.by_episode,
@@ -88,29 +88,29 @@ def is_for_long_episodes(config):
 
 
 @pytest.mark.parametrize(
-    ("budget", "given", "is_long"),
+    ("budget", "given", "is_hard"),
     [
-        (LONG, {}, True),
-        (LONG | {"horizon": None, "action_kind": "multi_discrete"}, {}, True),
-        (LONG | {"finds_nothing": False}, {}, False),
-        (LONG, {"algo_name": "multitask"}, True),
-        (LONG, {"train": {"window_steps": 499}}, True),
-        (LONG, {"train": {"window_steps": 500}}, False),
-        (LONG | {"horizon": MAX_WINDOW}, {}, False),
-        (LONG | {"horizon": 100}, {"train": {"window_steps": 32}}, False),
-        (LONG | {"action_kind": "binary"}, {}, False),
+        (HARD, {}, True),
+        (HARD | {"horizon": None, "action_kind": "multi_discrete"}, {}, True),
+        (HARD | {"finds_nothing": False}, {}, False),
+        (HARD, {"algo_name": "multitask"}, True),
+        (HARD, {"train": {"window_steps": 499}}, True),
+        (HARD, {"train": {"window_steps": 500}}, False),
+        (HARD | {"horizon": MAX_WINDOW}, {}, False),
+        (HARD | {"horizon": 100}, {"train": {"window_steps": 32}}, False),
+        (HARD | {"action_kind": "binary"}, {}, False),
     ],
 )
-def test_the_worth_of_one_action_among_many_is_learned(budget, given, is_long):
+def test_the_worth_of_one_action_among_many_is_learned(budget, given, is_hard):
     config, derived = planned(given, **budget)
-    assert is_for_long_episodes(config) is is_long
-    assert ("episodes of more than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_long
+    assert is_for_hard_exploration(config) is is_hard
+    assert ("episodes of more than 128 steps" in derived["algo.optimizer.learning_rate"].reason) is is_hard
 
 
 @pytest.mark.parametrize("algo", ["bc", "iql", "cql", "decision_transformer"])
 def test_only_agents_explore_by_episodes(algo):
     for kind in ("discrete", "continuous"):
-        config, derived = planned({"algo_name": algo}, **LONG, action_kind=kind)
+        config, derived = planned({"algo_name": algo}, **HARD, action_kind=kind)
         assert not config.collect.exploration.by_episode
         assert (config.algo.optimizer.learning_rate, config.algo.optimizer.grad_clip) == (5e-4, 1.0)
         assert not any("returned the same" in entry.reason for entry in derived.values())
@@ -129,7 +129,7 @@ def test_only_agents_explore_by_episodes(algo):
     ],
 )
 def test_who_says_how_much_to_explore_or_begins_with_a_policy_explores_by_steps(given):
-    values, _ = with_budget({"algo_name": "actor_critic", **given}, Budget(**LONG))
+    values, _ = with_budget({"algo_name": "actor_critic", **given}, Budget(**HARD))
     assert "by_episode" not in values["collect"]["exploration"]
     assert values["algo"]["optimizer"]["learning_rate"] == 2e-4
 
@@ -144,7 +144,7 @@ def test_who_says_how_much_to_explore_or_begins_with_a_policy_explores_by_steps(
     ],
 )
 def test_who_asks_for_whole_episodes_gets_their_shares(given, expected):
-    for budget in (LONG, LONG | {"horizon": 50}, LONG | {"action_kind": "continuous"}):
+    for budget in (HARD, HARD | {"horizon": 50}, HARD | {"action_kind": "continuous"}):
         config, derived = planned({"collect": {"exploration": {"by_episode": True, **given}}}, **budget)
         explored = config.collect.exploration
         assert (explored.start, explored.end, explored.max_repeat) == expected
@@ -155,8 +155,8 @@ def test_who_asks_for_whole_episodes_gets_their_shares(given, expected):
 @pytest.mark.parametrize(
     ("budget", "by_episode"),
     [
-        (LONG | {"env_steps": 18_000}, True),
-        (LONG | {"env_steps": 17_999}, False),
+        (HARD | {"env_steps": 18_000}, True),
+        (HARD | {"env_steps": 17_999}, False),
     ],
 )
 def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, by_episode):
@@ -167,10 +167,10 @@ def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, by_episode)
     assert config.algo.extra_gammas == []
 
 
-def test_keys_that_are_given_win_in_long_episodes_too():
+def test_keys_that_are_given_win_where_exploring_is_hard_too():
     exploration = {"by_episode": False}
     given = {"algo": {"extra_gammas": [0.5], "online_value": "min"}, "collect": {"exploration": exploration}}
-    config, derived = planned(given, **LONG)
+    config, derived = planned(given, **HARD)
     assert (config.algo.extra_gammas, config.algo.online_value) == ([0.5], "min")
     explored = config.collect.exploration
     assert (explored.by_episode, explored.start, explored.end, explored.max_repeat) == (False, 0.2, 0.05, 1)
@@ -179,12 +179,12 @@ def test_keys_that_are_given_win_in_long_episodes_too():
 
 
 def test_a_run_of_before_goes_on_as_it_began():
-    began = json.loads(json.dumps(planned(**LONG)[0].to_json()))
+    began = json.loads(json.dumps(planned(**HARD)[0].to_json()))
     began["collect"]["exploration"].pop("by_episode")
     began["collect"]["exploration"] |= {"start": 0.2, "end": 0.05, "max_repeat": 1}
     began["algo"] |= {"extra_gammas": [0.1, 0.9], "num_critics_td": 2, "online_value": "min", "memory_dropout": 0.3}
     began["algo"]["optimizer"] |= {"learning_rate": 5e-4, "grad_clip": 1.0}
-    values, _ = continued({"algo_name": "actor_critic"}, Budget(**LONG), began)
+    values, _ = continued({"algo_name": "actor_critic"}, Budget(**HARD), began)
     went_on = config_factory("actor_critic", values).to_json()
     assert went_on["algo"] == began["algo"]
     assert went_on["collect"]["exploration"].pop("by_episode") is False
