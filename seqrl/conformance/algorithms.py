@@ -109,7 +109,7 @@ def learns_by_heart(case: AlgoCase) -> None:
     missing = [name for name in algo.fitted if name not in first]
     expect(not missing, f"`fitted` names {', '.join(missing)}, but its metrics are {', '.join(sorted(first))}")
     lowest = {name: first[name] for name in algo.fitted}
-    for begin, end in itertools.pairwise((0, 30, 40, 50, 60)):
+    for begin, end in itertools.pairwise((0, 10, 20, 30, 40, 50, 60)):
         train(algo, batch, end - begin, begin)
         now = _losses(algo, batch)
         lowest = {name: min(value, now[name]) for name, value in lowest.items()}

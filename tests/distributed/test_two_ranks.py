@@ -164,6 +164,7 @@ torch.save({**algo.serialize(), "policies": torch.stack(policies)}, f"{sys.argv[
 """
 
 
+@pytest.mark.slow
 def test_a_policy_may_rest_on_two_ranks(tmp_path):
     (tmp_path / "worker.py").write_text(RESTING_WORKER)
     done = torchrun([str(tmp_path / "worker.py"), str(tmp_path)], tmp_path)

@@ -9,7 +9,7 @@ import torch
 from seqrl.algo.acting import VectorPolicy
 from tests.helpers import ACTION_SPACES, random_batch, random_obs, small_algo
 
-ROWS = 20_000
+ROWS = 10_000
 
 
 def agent(space="discrete", algo="actor_critic", **values):

@@ -78,7 +78,7 @@ def test_equal_to_brute_force_at_every_offset(tmp_path, rng, padding, relabeler)
     dataset.provide(NEEDS, DISCOUNT)
     seen = [t if relabeler is None else relabeler.relabel_trajectory(t, rng) for t in whole]
     found = set()
-    for k in range(30):
+    for k in range(15):
         batch = dataset.batch(16, seed=0, path=("train", k))
         for b in range(16):
             (number,) = (

@@ -54,6 +54,7 @@ def test_it_begins_with_the_base_and_finds_better(stand_in, optuna, capsys):
     assert "12 of 12 runs are finished already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_seeds_may_be_added(stand_in, optuna, capsys):
     values = {"draw": DRAW, "search": "optuna", "prune_after": None, "set": {"train.num_epochs": 1}}
     mine = stand_in(**values, trials=2, seeds=1)
@@ -159,6 +160,7 @@ def test_another_choice_or_direction_is_another_search(stand_in, optuna, capsys)
     assert "was begun with other settings" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_values_that_do_not_go_together_cost_no_results(stand_in, optuna, capsys):
     memory = "algo.sequence_encoder"
     draw = {f"{memory}.d_model": {"one_of": [96, 64]}, f"{memory}.num_heads": {"one_of": [4, 6]}}  # 6 divides 96 only
@@ -174,6 +176,7 @@ def test_values_that_do_not_go_together_cost_no_results(stand_in, optuna, capsys
     assert "is not legal" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_two_trials_run_the_same_runs_at_once(stand_in, optuna, capsys):
     values = {"draw": {RATE: {"one_of": [1e-3, 1e-2]}}, "search": "optuna", "prune_after": None}
     mine = stand_in(**values, trials=8, set={"train.num_epochs": 1, "env.kwargs.epoch_s": 0.3})
