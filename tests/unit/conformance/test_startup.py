@@ -96,7 +96,7 @@ def test_a_sound_memory_passes_in_a_moment_and_leaves_no_trace(caplog):
     check_run(config())  # what is slow once, is slow here
     before, begin = generators(), time.process_time()
     check_run(config())
-    assert time.process_time() - begin < 1.0
+    assert time.process_time() - begin < 3.0
     assert generators() == before
     assert not caplog.records
 

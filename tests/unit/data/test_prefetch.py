@@ -89,7 +89,7 @@ def test_leaving_the_loop_stops_the_thread(num_ahead):
     assert prefetch_threads()
     start = time.monotonic()
     stream.close()
-    assert time.monotonic() - start < 1.0
+    assert time.monotonic() - start < 10.0  # all 10,000 would take longer
     assert not prefetch_threads()
     assert len(made) < 20
 
