@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 from seqrl.core.files import write_json
 from seqrl.models.sequence_encoders.gru_pass import gru_pass
 
-PAGE = Path(__file__).parents[1] / "docs" / "memories.md"
+PAGE = Path(__file__).parents[1] / "docs" / "memories_compared.md"
 SHAPES = [(width, rows, steps) for width in (64, 256) for rows, steps in ((1, 4096), (4, 1024), (16, 128), (64, 64))]
 REPEATS = 5
 TORCH = "PyTorch's GRU"

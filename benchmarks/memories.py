@@ -1,4 +1,4 @@
-"""All memories on four tasks by one setting, with equally many parameters: the tables and picture in docs/memories.md.
+"""All memories on four tasks by one setting, of equal size: the tables and picture in docs/memories_compared.md.
 
 python benchmarks/memories.py                            # whatever has no result yet; may be stopped and started again
 python benchmarks/memories.py --tasks Copying --seeds 1  # some
@@ -34,7 +34,7 @@ from seqrl.core.files import write_json  # noqa: E402
 from seqrl.scripts.train import parser, resolve_config  # noqa: E402
 
 FOLDER, SPEEDS = RESULTS / "memories", RESULTS / "memory_speed.json"
-PAGE, PICTURE = ROOT / "docs" / "memories.md", ROOT / "docs" / "images" / "memories.png"
+PAGE, PICTURE = ROOT / "docs" / "memories_compared.md", ROOT / "docs" / "images" / "memories.png"
 PARAMETERS = 115_840
 """Of the GRU that ``--env-steps`` takes: one layer of 128, and a projection."""
 MEMORIES: dict[str, dict[str, Any]] = {
