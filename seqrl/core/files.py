@@ -32,10 +32,18 @@ def expanded(path: str | Path) -> Path:
         raise ConfigError(f"{str(path)!r}: {error}; give a path without ~, or set HOME") from error
 
 
+def hidden_path(path: Path, ending: str = "old") -> Path:
+    """Return a new name beside a path, for what is not yet (``tmp``) or no longer under its own.
+
+    :func:`is_temporary` knows such names.
+    """
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.{ending}")
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write beside ``path``, flush, sync, and rename over it."""
     payload = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = hidden_path(path, "tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(payload)
@@ -57,7 +65,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
     The block makes the file. An existing ``path`` is replaced only at the very end.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = hidden_path(path, "tmp")
     try:
         yield temporary
         _sync(temporary)
@@ -75,7 +83,7 @@ def new_folder(path: Path, *, keep_existing: bool = False) -> Iterator[Path]:
     ``keep_existing``, a ``path`` that another process has made in the meantime stays, and the new folder vanishes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = hidden_path(path, "tmp")
     temporary.mkdir()
     try:
         yield temporary
@@ -98,7 +106,7 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
                 raise
             if keep_existing:
                 return
-    old = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
+    old = hidden_path(path)
     os.replace(path, old)
     try:
         os.replace(temporary, path)
@@ -107,11 +115,6 @@ def _rename_folder(temporary: Path, path: Path, *, keep_existing: bool) -> None:
             os.replace(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def hidden_path(path: Path) -> Path:
-    """Return a name beside a path for what is no longer under its own; :func:`is_temporary` knows it."""
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.old")
 
 
 def remove_folder(path: Path) -> None:

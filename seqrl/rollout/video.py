@@ -6,7 +6,6 @@ import importlib.util
 import io
 import math
 import os
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
 from seqrl.core.errors import ConfigError, DataError
-from seqrl.core.files import write_atomic
+from seqrl.core.files import hidden_path, write_atomic
 from seqrl.models.timestep_encoders.images import channel_axis
 
 VIDEO_SUFFIXES = (".gif", ".mp4")
@@ -161,7 +160,7 @@ class _Mp4:
         import imageio.v2 as imageio
 
         self._path = path
-        self._temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}.tmp.mp4")
+        self._temporary = hidden_path(path.with_suffix(""), "tmp.mp4")
         self._writer = imageio.get_writer(
             self._temporary, format="FFMPEG", fps=fps, quality=7, macro_block_size=2, ffmpeg_log_level="error"
         )
