@@ -15,6 +15,7 @@ from typing import Any
 
 from seqrl.configs.base_config import CONFIGS, config_factory
 from seqrl.configs.budget_learning import (
+    HARD_REASON,
     few_data_keys,
     memory_keys,
     optimizer_keys,
@@ -132,21 +133,21 @@ def continued(
         ConfigError: As :func:`with_budget`.
     """
     out, free = copied(values), without_epochs(values)
-    planned = with_budget(free, replace(budget, is_a_trial=True))[1]
-    others = [
-        with_budget(free, replace(budget, horizon=steps, lasts_as_long=True, finds_nothing=True, is_a_trial=True))[1]
-        for steps in (1, None)
-    ]
+
+    def planned(of: Mapping[str, Any], **known: Any) -> dict[str, Any]:
+        return {entry.key: entry.value for entry in with_budget(of, replace(budget, **known, is_a_trial=True))[1]}
+
+    ways = [planned(free, horizon=n, lasts_as_long=True, finds_nothing=True) for n in (1, budget.horizon, None)]
+    now = planned(free)
     with suppress(ConfigError):
-        planned = with_budget(values, replace(budget, is_a_trial=True))[1]
-    now = {entry.key: entry.value for entry in planned}
-    for key in {entry.key for entries in (planned, *others) for entry in entries} - {"train.num_epochs"}:
+        now = planned(values)
+    for key in {key for way in (now, *ways) for key in way} - {"train.num_epochs"}:
         if has_value(saved, key):
             set_missing(out, key.split("."), value_at(saved, key))
     kept = [
         Derived(key, value_at(out, key), f"as the run began; now it would be {json.dumps(value)}")
         for key, value in now.items()
-        if key != "train.num_epochs" and value_at(out, key, value) != value
+        if key != "train.num_epochs" and value_at(out, key, value) not in (value, ways[1].get(key, value_at(out, key)))
     ]
     of_budget = "collect" if budget.env_steps else "train"
     steps = value_at(out, f"{of_budget}.steps_per_epoch")
@@ -261,7 +262,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
         of_ratio = f"{REPLAY_RATIO}, and less beyond {FULL_RATIO_STEPS} steps{small}"
         out.append(Derived("train.replay_ratio", ratio, of_ratio))
     kind = value_at(values, "collect.exploration.type", "epsilon_greedy")
-    out += _epsilon(values, budget) if kind == "epsilon_greedy" else []
+    out += _epsilon(values, budget, collected) if kind == "epsilon_greedy" else []
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
     out += _sampled(values) if budget.action_kind in CHOICES and values["algo_name"] in AGENTS else []
@@ -274,13 +275,15 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     return [*out, *optimizer, *value_keys(values, budget), *memory_keys(values, budget)]
 
 
-def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
+def _epsilon(values: Mapping[str, Any], budget: Budget, collected: int) -> list[Derived]:
     """Return how often actions are random: rarely where a few can spoil an episode, and by whole ones if it is long."""
     (start, end), own = EPSILON, "an untrained policy already acts randomly"
     why = "a few to the end"
     out = [Derived("collect.exploration.randomize", False, own)]
-    if value_at(values, "collect.exploration.by_episode", _by_episode(values, budget)):
-        own = why = "whole random episodes: some goals are out of reach as long as the policy acts in between"
+    is_found = _by_episode(values, budget, collected)
+    if is_found or value_at(values, "collect.exploration.by_episode", False):
+        own = "whole random episodes: some goals are out of reach as long as the policy acts in between"
+        own = why = f"{HARD_REASON}; {own}" if is_found else own
         (start, end), held = OF_EPISODES, {"by_episode": True, "max_repeat": LONGEST_HELD}
         out += [Derived(f"collect.exploration.{key}", value, own) for key, value in held.items()]
     elif budget.action_kind in CHOICES and budget.horizon is not None and is_short(budget):
@@ -291,12 +294,14 @@ def _epsilon(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     return [Derived("collect.exploration.start", start, own), *out]
 
 
-def _by_episode(values: Mapping[str, Any], budget: Budget) -> bool:
-    """Tell whether an agent explores by whole episodes: enough of them for their share to fall."""
-    asked = any(has_value(values, f"collect.exploration.{key}") for key in ("start", "end", "max_repeat"))
-    if asked or not is_hard_to_explore(values, budget) or value_at(values, "train.init_from", None):
+def _by_episode(values: Mapping[str, Any], budget: Budget, collected: int) -> bool:
+    """Tell whether an agent without a policy or data explores by whole episodes: enough for their share to fall."""
+    given = [f"collect.exploration.{key}" for key in ("by_episode", "start", "end", "max_repeat")]
+    if any(has_value(values, key) for key in given) or not is_hard_to_explore(values, budget):
         return False
-    return MIN_DRAWS * (budget.horizon or 0) * num_envs_of(values, budget) <= (budget.env_steps or 0)
+    if value_at(values, "train.init_from", None) or value_at(values, "train.data", None):
+        return False
+    return MIN_DRAWS * (budget.horizon or 0) * num_envs_of(values, budget) <= collected
 
 
 def _sampled(values: Mapping[str, Any]) -> list[Derived]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqrl.configs import (
     BaseConfig,
@@ -21,7 +21,7 @@ from seqrl.configs import (
     template_names,
 )
 from seqrl.configs.budget import continued, num_envs_of, with_budget, without_epochs
-from seqrl.configs.budget_windows import AGENTS, CHOICES, MAX_WINDOW
+from seqrl.configs.budget_windows import CHOICES, is_hard_to_explore
 from seqrl.configs.building import build_section
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import value_at
@@ -158,17 +158,25 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         from seqrl.training.init_from import with_networks
 
         values = with_networks(values, goes_on=args.resume or args.role == "collect")
+    begins, worlds = not args.resume and args.role != "collect", list[_World]()
     if args.env_steps:
-        begins = not args.resume and args.role != "collect"
-        budget = Budget(args.env_steps, None, **_worlds(values, warns=begins), is_a_trial=args.debug)
+        worlds = _worlds(values)
+        budget = Budget(args.env_steps, None, **_of_worlds(worlds), is_a_trial=args.debug)
     else:
         budget = Budget(None, args.gradient_steps, **_of_data(values), is_a_trial=args.debug)
-    if (args.resume or args.role == "collect") and (saved := _begun(values, budget, args.role)) is not None:
+    if not begins and (saved := _begun(values, budget, args.role)) is not None:
         values, kept = continued(values, budget, saved)
         keys = ", ".join(f"{entry.key} {json.dumps(entry.value)} ({entry.reason})" for entry in kept)
         return values, [f"note: the run keeps {keys}"] if keys else []
+    notes = list[str]()
+    if worlds and begins:
+        for text in _without_limits(values, worlds):
+            logger.warning("%s", text)
+    if worlds and not args.print_schema and _finds_nothing(values, budget, worlds):
+        budget = replace(budget, finds_nothing=True)
+        notes = ["note: random play found nothing, so the run is planned for hard exploration; --print-config shows how"]
     values, derived = with_budget(values, budget)
-    return values, [f"derived: {entry}" for entry in derived]
+    return values, [*notes, *(f"derived: {entry}" for entry in derived)]
 
 
 def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] | None:
@@ -193,36 +201,26 @@ def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] 
 
 def _in_short(derived: Sequence[str]) -> list[str]:
     """Return one line on what was worked out; the run's log.txt has all of it with the reasons."""
-    if len(derived) < 2:
+    keys = [line for line in derived if line.startswith("derived: ")]
+    if len(keys) < 2:
         return list(derived)
-    return [f"note: the budget sets {len(derived)} keys; --print-config and log.txt show them with their reasons"]
+    note = f"note: the budget sets {len(keys)} keys; --print-config and log.txt show them with their reasons"
+    return [note, *(line for line in derived if line not in keys)]
 
 
-def _without_limits(
-    values: dict[str, Any], found: Sequence[tuple[str, tuple[int, str, str]]], steps: int
-) -> Iterator[str]:
-    """Yield a warning for each environment whose longest episode is not known."""
-    from seqrl.envs.horizon import MAX_STEPS, NO_END, NUM_EPISODES, PLAYED
+class _World(NamedTuple):
+    """An environment of the run, and what is known of its episodes."""
 
-    asked = value_at(values, "experiment.evaluation", {})
-    is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
-    key = "max_episode_steps in its kwargs" if value_at(values, "env.tasks") else "env.kwargs.max_episode_steps"
-    for what, (longest, known, _) in found:
-        if known == NO_END and value_at(asked, "enabled", True) and not is_cut:
-            yield (
-                f"{what}: an episode with random actions did not end within {MAX_STEPS} steps, and there is no time "
-                "limit: an evaluation may never end. Set experiment.evaluation.max_steps"
-            )
-        elif known == PLAYED:
-            yield (
-                f"{what} has no time limit; {NUM_EPISODES} episodes with random actions had at most {longest} steps, "
-                f"and the run is planned for {steps}. If those of a trained policy are longer, set {key} to their limit"
-            )
+    env_id: str
+    kwargs: dict[str, Any]
+    steps: int
+    source: str
+    kind: str
 
 
-def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
-    """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
-    from seqrl.envs.horizon import PLAYED, finds_nothing, horizon_and_kind
+def _worlds(values: dict[str, Any]) -> list[_World]:
+    """Return the environments that a run file names, each once."""
+    from seqrl.envs.horizon import horizon_and_kind
     from seqrl.rollout.environments import tasks
 
     env = build_section(EnvSection, values.get("env", {}), "the run file", "env")
@@ -233,25 +231,61 @@ def _worlds(values: dict[str, Any], *, warns: bool) -> dict[str, Any]:
         named = [(t.env_id, t.kwargs) for t in tasks(env, data_id, data_kwargs, is_evaluation=False)]
     if not named:
         raise ConfigError("--env-steps needs an environment: give --env ID")
-    found = [horizon_and_kind(env_id, kwargs, plugins=values.get("plugins", ())) for env_id, kwargs in named]
-    steps, source, kind = max(found)
-    if warns:
-        labels = [env_id + (f" {json.dumps(kwargs)}" if kwargs else "") for env_id, kwargs in named]
-        for text in _without_limits(values, list(dict.fromkeys(zip(labels, found, strict=True))), steps):
-            logger.warning("%s", text)
-    kinds = {kind for *_, kind in found}
-    if len(kinds) > 1:
-        kind = "multi_discrete" if kinds.issubset(CHOICES) else "hybrid"
+    each = [one for i, one in enumerate(named) if one not in named[:i]]
+    plugins = values.get("plugins", ())
+    return [_World(env_id, kwargs, *horizon_and_kind(env_id, kwargs, plugins=plugins)) for env_id, kwargs in each]
+
+
+def _of_worlds(worlds: Sequence[_World]) -> dict[str, Any]:
+    """Return what a budget needs to know of the environments: their longest episodes, and the kind of their actions."""
+    from seqrl.envs.horizon import PLAYED
+
+    longest, kinds = max(worlds, key=lambda world: world.steps), {world.kind for world in worlds}
+    kind = longest.kind if len(kinds) == 1 else "multi_discrete" if kinds.issubset(CHOICES) else "hybrid"
     return {
-        "horizon": steps,
-        "horizon_source": source,
-        "lasts_as_long": all(known != PLAYED for _, known, _ in found),
-        "finds_nothing": values.get("algo_name") in AGENTS
-        and kind in CHOICES
-        and steps > MAX_WINDOW
-        and all(finds_nothing(env_id, kwargs, steps, plugins=values.get("plugins", ())) for env_id, kwargs in named),
+        "horizon": longest.steps,
+        "horizon_source": longest.source,
+        "lasts_as_long": all(world.source != PLAYED for world in worlds),
         "action_kind": kind,
     }
+
+
+def _without_limits(values: dict[str, Any], worlds: Sequence[_World]) -> Iterator[str]:
+    """Yield a warning for each environment whose longest episode is not known."""
+    from seqrl.envs.horizon import MAX_STEPS, NO_END, NUM_EPISODES, PLAYED
+
+    asked = value_at(values, "experiment.evaluation", {})
+    is_cut = value_at(asked, "max_steps") or value_at(asked, "max_steps_per_env")
+    key = "max_episode_steps in its kwargs" if value_at(values, "env.tasks") else "env.kwargs.max_episode_steps"
+    planned = max(world.steps for world in worlds)
+    for world in worlds:
+        what = world.env_id + (f" {json.dumps(world.kwargs)}" if world.kwargs else "")
+        if world.source == NO_END and value_at(asked, "enabled", True) and not is_cut:
+            yield (
+                f"{what}: an episode with random actions did not end within {MAX_STEPS} steps, and no time limit is "
+                "known: an evaluation may never end. Set experiment.evaluation.max_steps"
+            )
+        elif world.source == PLAYED:
+            yield (
+                f"{what} has no time limit; {NUM_EPISODES} episodes with random actions had at most {world.steps} "
+                f"steps, and the run is planned for {planned}. If those of a trained policy are longer, set {key} to "
+                "their limit"
+            )
+
+
+def _finds_nothing(values: dict[str, Any], budget: Budget, worlds: Sequence[_World]) -> bool:
+    """Tell whether random play finds nothing in any of the environments, where the plan depends on it.
+
+    That takes at most a tenth of the budget's steps, but three episodes of each environment may be played.
+    """
+    from seqrl.envs.horizon import MOST_TRIED, NUM_EPISODES, finds_nothing
+
+    if not is_hard_to_explore(values, replace(budget, finds_nothing=True)):
+        return False
+    fitting = (budget.env_steps or 0) // (10 * sum(world.steps for world in worlds))
+    played = max(NUM_EPISODES, min(MOST_TRIED, fitting))
+    plugins = values.get("plugins", ())
+    return all(finds_nothing(*world[:3], num_episodes=played, plugins=plugins) for world in worlds)
 
 
 def _of_data(values: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class _AnnealedSection(Section):
         True, description="Multiply epsilon by a factor that each environment draws from [0, 1) at every reset."
     )
     max_repeat: PositiveInt = Field(
-        1, description="Most steps that a random action is held; usually few. Epsilon stays the share of random steps."
+        1, description="Most steps that a random action is held; usually few. The share of random steps stays the same."
     )
 
 

@@ -126,9 +126,10 @@ def test_only_agents_explore_by_episodes(algo):
         {"collect": {"exploration": {"max_repeat": 4}}},
         {"collect": {"exploration": {"type": "bilevel", "rollout_steps": 100}}},
         {"train": {"init_from": "runs/other"}},
+        {"train": {"data": [{"path": "demos.hdf5"}]}},
     ],
 )
-def test_who_says_how_much_to_explore_or_begins_with_a_policy_explores_by_steps(given):
+def test_who_says_how_much_to_explore_or_begins_with_a_policy_or_data_explores_by_steps(given):
     values, _ = with_budget({"algo_name": "actor_critic", **given}, Budget(**HARD))
     assert "by_episode" not in values["collect"]["exploration"]
     assert values["algo"]["optimizer"]["learning_rate"] == 2e-4
@@ -153,14 +154,15 @@ def test_who_asks_for_whole_episodes_gets_their_shares(given, expected):
 
 
 @pytest.mark.parametrize(
-    ("budget", "by_episode"),
+    ("budget", "given", "by_episode"),
     [
-        (HARD | {"env_steps": 18_000}, True),
-        (HARD | {"env_steps": 17_999}, False),
+        (HARD, {}, True),
+        (HARD | {"env_steps": 17_000}, {}, False),
+        (HARD, {"collect": {"start_epoch": 10}}, False),  # only then does it collect
     ],
 )
-def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, by_episode):
-    config, _ = planned(**budget)
+def test_the_share_of_random_episodes_has_to_be_able_to_fall(budget, given, by_episode):
+    config, _ = planned(given, **budget)
     explored = config.collect.exploration
     assert explored.by_episode is by_episode
     assert (explored.start, explored.end) == ((0.8, 0.2) if by_episode else (0.2, 0.05))
