@@ -174,7 +174,9 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
             logger.warning("%s", text)
     if worlds and not args.print_schema and _finds_nothing(values, budget, worlds):
         budget = replace(budget, finds_nothing=True)
-        notes = ["note: random play found nothing, so the run is planned for hard exploration; --print-config shows how"]
+        notes = [
+            "note: random play found nothing, so the run is planned for hard exploration; --print-config shows how"
+        ]
     values, derived = with_budget(values, budget)
     return values, [*notes, *(f"derived: {entry}" for entry in derived)]
 
