@@ -26,9 +26,9 @@ MOST_ACTIONS = 1 << 18
 
 
 def action_range(sources: Sequence[Source]) -> str:
-    """Return from where to where the actions of the training data go, in words."""
-    stats = column_stats(sources, "prev_action")
-    return f"from {stats.min.min():.4g} to {stats.max.max():.4g}"
+    """Return from where to where the actions of the data go, also of held-out episodes, in words."""
+    stats = column_stats([Source(source.store) for source in sources], "prev_action")
+    return f"from {stats.min.min():.7g} to {stats.max.max():.7g}"
 
 
 def check_bounds(config: BaseConfig, world: World, data: Data) -> None:

@@ -91,7 +91,8 @@ class RunFolder:
 
     Args:
         path: The folder.
-        config: Written to ``config.json``; compared with the one there when resuming.
+        config: Written to ``config.json``, when resuming as soon as the run has started (:meth:`settle`); compared with
+            the one there then.
         resume: Go on with what is there, from the beginning if that run was stopped before it had saved anything.
         overwrite: Delete what is there as soon as the run has started (:meth:`settle`); if it cannot, that stays.
 
@@ -104,6 +105,7 @@ class RunFolder:
     _lock: FileLock | None = None
     _is_unsettled = False
     _former: Path | None = None
+    _unwritten: dict[str, Any] | None = None
 
     def __init__(self, path: Path, config: BaseConfig, *, resume: bool = False, overwrite: bool = False) -> None:
         self._set_paths(path)
@@ -141,7 +143,10 @@ class RunFolder:
         self._bring_back_last()
         for folder in (path, self.checkpoints, path / "published", path / "videos"):
             remove_temporaries(folder)
-        write_json(path / "config.json", config.to_json())
+        if resume and (path / "config.json").is_file():
+            self._unwritten = config.to_json()
+        else:
+            write_json(path / "config.json", config.to_json())
         if resume and self.last is None and (found := last_checkpoint(path)) is not None:
             self.point("last", found)  # the run was killed in between
 
@@ -153,7 +158,10 @@ class RunFolder:
         return folder
 
     def settle(self) -> None:
-        """Keep the folder, and delete what it has overwritten, also what killed starts have put aside."""
+        """Keep the folder and write its config; delete what it has overwritten, and what killed starts put aside."""
+        if self._unwritten is not None:
+            write_json(self.path / "config.json", self._unwritten)
+            self._unwritten = None
         former, self._is_unsettled, self._former = self._former, False, None  # first: an interrupt takes nothing back
         for old in self.path.parent.iterdir() if former is not None else ():
             if old.name.startswith(f".{self.path.name}.") and old.name.endswith(".old") and is_temporary(old.name):

@@ -250,3 +250,24 @@ def test_an_unusable_environment_of_the_user_is_an_error():
 
     with pytest.raises(EnvError, match="takes Discrete"):
         check_actions(gym.spaces.Discrete(2), gym.spaces.Discrete(4), "X-v0")
+
+
+def test_a_resume_that_is_refused_changes_nothing(folder, capsys):
+    write_plain("a.hdf5")
+    write_plain("b.hdf5", steps=5)
+    assert run("--dataset", "a.hdf5") == 0
+    files = [folder / "runs/r" / name for name in ("config.json", "metrics.jsonl", "checkpoints/last")]
+    before = [file.read_bytes() for file in files]
+    assert run("--dataset", "b.hdf5", "--resume", "--set", "train.num_epochs=3") == 2
+    assert "cannot resume" in capsys.readouterr().err
+    assert [file.read_bytes() for file in files] == before
+    assert run("--dataset", "a.hdf5", "--resume", "--set", "train.num_epochs=3") == 0
+
+
+@pytest.mark.parametrize("demo", range(4))
+def test_the_range_of_all_actions_is_told_whoever_is_held_out(demo, folder, capsys):
+    write_plain("d.hdf5", actions=np.zeros((6, 2), np.float32))
+    with h5py.File("d.hdf5", "a") as file:
+        file[f"data/demo_{demo}/actions"][3, 1] = 1.0001
+    assert run("--dataset", "d.hdf5") == 2
+    assert "they go from 0 to 1.0001" in capsys.readouterr().err

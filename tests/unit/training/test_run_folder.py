@@ -147,7 +147,7 @@ def test_nothing_to_resume(path):
 
 def test_resuming_what_had_saved_nothing_begins_it_with_any_config(path, caplog):
     _started(path, last=False).release()
-    RunFolder(path, _config(train={"seed": 5}), resume=True)
+    RunFolder(path, _config(train={"seed": 5}), resume=True).settle()
     assert "nothing was saved yet" in caplog.text
     assert json.loads((path / "config.json").read_text())["train"]["seed"] == 5
 
@@ -231,7 +231,10 @@ def test_resume_may_be_longer_and_logged_otherwise(path):
         plugins=["mine.py"],
         algo={"optimizer": {"rates": {"trunk": 0.1}}},
     )
-    RunFolder(path, longer, resume=True)
+    folder, before = RunFolder(path, longer, resume=True), (path / "config.json").read_bytes()
+    folder.release()  # it could not start
+    assert (path / "config.json").read_bytes() == before
+    RunFolder(path, longer, resume=True).settle()
     assert json.loads((path / "config.json").read_text())["train"]["num_epochs"] == 30
 
 
