@@ -39,7 +39,7 @@ import seqrl
 
 policy, _ = seqrl.policy_from_checkpoint("path/to/this/folder")  # JSON and safetensors: loading executes no code
 policy.start_episode()
-action = policy(observation)  # and reward=... after the first step, for policies that learned online
+action = policy(observation)  # and reward=... after the first step, if the policy reads it; else it says so
 ```
 {plugins}
 `config.json` holds the run file with every setting, `spaces.json` the observation and action spaces, and `card.json`

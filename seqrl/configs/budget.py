@@ -23,7 +23,6 @@ from seqrl.configs.budget_learning import (
     value_keys,
 )
 from seqrl.configs.budget_windows import (
-    AGENTS,
     CHOICES,
     N_STEP,
     REACTIVE_BATCH,
@@ -31,6 +30,7 @@ from seqrl.configs.budget_windows import (
     TOKENS,
     batch_size_of,
     fits,
+    is_agent,
     is_hard_to_explore,
     is_reactive,
     is_short,
@@ -265,7 +265,7 @@ def _online(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     out += _epsilon(values, budget, collected) if kind == "epsilon_greedy" else []
     if kind in ("epsilon_greedy", "bilevel"):
         out.append(Derived("collect.exploration.anneal_steps", anneal, f"half of {rollouts}"))
-    out += _sampled(values) if budget.action_kind in CHOICES and values["algo_name"] in AGENTS else []
+    out += _sampled(values) if budget.action_kind in CHOICES and is_agent(values) else []
     window = window_of(values, budget)
     pieces = max(2 * window, per_epoch)
     if (budget.horizon is None or budget.horizon > pieces) and not needs_whole_returns(values):

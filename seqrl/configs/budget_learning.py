@@ -47,14 +47,13 @@ def optimizer_keys(values: Mapping[str, Any], budget: Budget, updates: int) -> l
 
 def value_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     """Return what learning from few environment steps asks of critics."""
-    few = "few environment steps"
     gamma = value_at(values, "algo.gamma", GAMMA if fits(budget) else LONG_GAMMA)
     return [
-        Derived("algo.critic.num_critics", 2, few),
+        Derived("algo.critic.num_critics", 2, "two keep values from growing too high"),
         Derived("algo.critic.norm", "layer", "values stay in bounds"),
-        Derived("algo.gamma", gamma, few if fits(budget) else "few environment steps, and episodes may be long"),
+        Derived("algo.gamma", gamma, "episodes are short" if fits(budget) else "episodes may be long"),
         Derived(
-            "algo.boltzmann", BOLTZMANN, "tries actions that the critics prefer and the policy avoids; discrete actions"
+            "algo.boltzmann", BOLTZMANN, "tries what the critics prefer and the policy avoids; one discrete action only"
         ),
         *_novelty(values, budget),
         Derived("algo.n_step", N_STEP, "a late reward reaches the actions that led to it sooner"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqrl.configs.base_config import CONFIGS
 from seqrl.configs.derived import Budget
 from seqrl.configs.dotted import has_value, value_at
+from seqrl.configs.sections.agent import AgentSection
 from seqrl.core.registry import SEQUENCE_ENCODERS
 
-AGENTS = ("actor_critic", "multitask")
 CHOICES = ("discrete", "multi_discrete")
 TOKENS = 1536
 """Steps of a batch."""
@@ -45,7 +46,7 @@ def is_hard_to_explore(values: Mapping[str, Any], budget: Budget) -> bool:
 
     A window holds a part of such an episode.
     """
-    if budget.env_steps is None or values["algo_name"] not in AGENTS:
+    if budget.env_steps is None or not is_agent(values):
         return False
     if not budget.finds_nothing or budget.action_kind not in CHOICES:
         return False
@@ -57,6 +58,12 @@ def batch_size_of(values: Mapping[str, Any], budget: Budget) -> int:
     return REACTIVE_BATCH if is_reactive(values, budget) else max(8, min(64, TOKENS // window_of(values, budget)))
 
 
+def is_agent(values: Mapping[str, Any]) -> bool:
+    """Tell whether the algorithm is ``actor_critic``, ``multitask``, or one with the settings of either."""
+    section = CONFIGS.get(str(values["algo_name"])).model_fields["algo"].annotation
+    return isinstance(section, type) and issubclass(section, AgentSection)
+
+
 def remembers(values: Mapping[str, Any]) -> bool:
     """Tell whether there is a memory."""
     return value_at(values, "algo.sequence_encoder.type", "transformer") not in ("feedforward", "identity")
@@ -66,7 +73,7 @@ def is_reactive(values: Mapping[str, Any], budget: Budget) -> bool:
     """Tell whether a policy without a memory learns continuous actions from parts of long episodes."""
     if budget.env_steps is None or budget.action_kind != "continuous" or remembers(values) or fits(budget):
         return False
-    if values["algo_name"] not in AGENTS:  # chunks and subgoals need longer windows
+    if not is_agent(values):  # chunks and subgoals need longer windows
         return False
     return not any(has_value(values, key) for key in ("train.window_steps", "train.batch_size", "algo.n_step"))
 

@@ -96,7 +96,10 @@ def _why_not(cls: type[Section], key: str, path: str) -> str:
         return cls.refused[key]
     if any(rule == path or rule.startswith(f"{path}.") for rule in RULES):
         return "unknown key (robomimic's); seqrl convert-config shows what replaces it"
-    near = did_you_mean(key, cls.model_fields)
+    homes = [
+        f"{name}.{key}" for name, of in cls.model_fields.items() if key in getattr(of.annotation, "model_fields", ())
+    ]
+    near = f"; did you mean {homes[0]!r}?" if homes else did_you_mean(key, cls.model_fields)
     if not near and 0 < len(cls.model_fields) <= _MOST_KEYS and "." in path:  # another memory's, for instance
         near = f"; there are {', '.join(cls.model_fields)}"
     return f"unknown key{near}"
@@ -199,6 +202,8 @@ def _readable(entry: Any, path: str) -> tuple[str, str]:
         text = text if kind == "value_error" else f"must be {text}"
     if kind not in ("missing", "value_error"):
         text += f", got {_short(repr(entry['input']))}"
+        if isinstance(entry["input"], str) and entry["input"].startswith(("[", "{")):
+            text += ", which is no JSON: names need double quotes"
     return dotted or "(top)", text
 
 

@@ -65,7 +65,7 @@ class Trajectory:
         return self
 
     def _shape_problems(self) -> list[str]:
-        steps = len(self)
+        steps = len(self.actions)
         problems = [] if steps else ["it has no transitions"]
         arrays: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
         arrays |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}

@@ -51,6 +51,18 @@ class Relabeler:
         raise NotImplementedError(f"{type(self).__name__} does not relabel trajectories")
 
 
+def relabelled(relabeler: Relabeler, trajectory: Trajectory, rng: np.random.Generator) -> Trajectory:
+    """Return a trajectory as a relabeler of whole ones changes it.
+
+    Raises:
+        DataError: If that is none.
+    """
+    try:
+        return relabeler.relabel_trajectory(trajectory, rng).check()
+    except DataError as error:
+        raise DataError(f"relabeler {type(relabeler).__name__}: {error}") from error
+
+
 @RELABELERS.register("scale_rewards")
 @dataclass(frozen=True, kw_only=True)
 class ScaleRewards(Relabeler):

@@ -22,7 +22,7 @@ from seqrl.data.dataset import TrainingDataset
 from seqrl.data.extras import EXTRAS, RETURNS, check_whole, usable, window_returns
 from seqrl.data.items import as_item, locate
 from seqrl.data.mixture import Source, without_shard
-from seqrl.data.relabel import Relabeler, checked_window
+from seqrl.data.relabel import Relabeler, checked_window, relabelled
 from seqrl.data.sampling import Padding, count_votes, draw_trajectories, draw_windows
 from seqrl.data.shard import ShardGoneError, trajectory_columns
 from seqrl.data.store import Store, difference
@@ -416,7 +416,7 @@ class SequenceDataset(TrainingDataset, Dataset[dict[str, Any]]):
         self, store: Store, number: int, relabeler: Relabeler, rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
         """Return one window of a trajectory that was changed as a whole."""
-        trajectory = relabeler.relabel_trajectory(store.trajectory(number), rng).check()
+        trajectory = relabelled(relabeler, store.trajectory(number), rng)
         start, real = draw_windows(np.array([len(trajectory)]), self._window, self._padding, rng)
         offsets = start[0] + np.minimum(np.arange(self._window + 1), real[0])
         rows = trajectory_columns(trajectory)

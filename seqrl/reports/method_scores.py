@@ -269,11 +269,15 @@ def scores_of(methods: Sequence[Method], options: Options) -> dict[str, list[Sco
             except _NoScoreError as error:
                 logger.warning("%s is left out: %s%s", run.path, error, _up_to(options))
     if not any(out.values()):
-        have = sorted({k for run in runs for row in run.rows for k in row if k.startswith("eval/")})
-        near = "" if options.metric in have else did_you_mean(options.metric, have)
+        logged = {k for run in runs for row in run.rows for k in row}
+        near = "" if options.metric in logged else did_you_mean(options.metric, logged)
+        have = ", ".join(sorted(k for k in logged if k.startswith(("eval/", "valid/")))[:12])
         raise DataError(
-            f"no run has {options.metric!r}{_up_to(options)}{near}; evaluations have "
-            f"{', '.join(have[:12]) or 'nothing'}"
+            f"no run has {options.metric!r}{_up_to(options)}{near or ';'} there are {have or 'no evaluations'}"
+        )
+    if not options.metric.startswith("eval/"):
+        logger.warning(
+            "%s is compared as if higher were better; of a loss, read the result the other way", options.metric
         )
     return {name: found for name, found in out.items() if found}
 

@@ -154,6 +154,7 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         raise ConfigError("give --env-steps (a run that collects) or --gradient-steps (fixed data), not both")
     if args.gradient_steps and not value_at(values, "train.data"):
         raise ConfigError("--gradient-steps is for fixed data: give --dataset, or --env-steps to collect")
+    values = _given(values, args)
     if isinstance(value_at(values, "train.init_from"), str):
         from seqrl.training.init_from import with_networks
 
@@ -179,6 +180,14 @@ def _planned(values: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str
         ]
     values, derived = with_budget(values, budget)
     return values, [*notes, *(f"derived: {entry}" for entry in derived)]
+
+
+def _given(values: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Return the run file, without the epochs that an earlier budget gave to it if it is the one in a run's folder."""
+    files = [Path(file) for file in args.config or () if Path(file).name == "config.json"]
+    is_a_runs = args.resume and any((file.parent / "checkpoints").is_dir() for file in files)
+    sets_epochs = any(text.partition("=")[0].strip() == "train.num_epochs" for text in args.set)
+    return without_epochs(values) if is_a_runs and not sets_epochs else values
 
 
 def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] | None:
@@ -271,7 +280,7 @@ def _without_limits(values: dict[str, Any], worlds: Sequence[_World]) -> Iterato
             yield (
                 f"{what} has no time limit; {NUM_EPISODES} episodes with random actions had at most {world.steps} "
                 f"steps, and the run is planned for {planned}. If those of a trained policy are longer, set {key} to "
-                "their limit"
+                "their limit, or wrap the environment in gymnasium's TimeLimit"
             )
 
 
@@ -321,6 +330,8 @@ def _data(args: argparse.Namespace) -> list[str]:
             raise ConfigError(f"--{option} describes --dataset; without --dataset, set train.data.0.{name}")
         return []
     entry = parse_value(args.dataset)
+    if isinstance(entry, str) and entry.startswith("{"):
+        raise ConfigError(f"--dataset {entry}: is no JSON: names need double quotes")
     entry = {**(entry if isinstance(entry, dict) else {"path": args.dataset}), **told}
     return ["train.data=" + json.dumps([entry])]
 
@@ -331,6 +342,8 @@ def _to_stderr(line: str) -> None:
 
 def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """Return what --config holds, or --algo names; and what was dropped."""
+    if args.resume and args.name and args.config is args.algo is None:
+        args.config = [_run_file(args)]
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")
     if args.algo and args.algo not in get_all_registered_configs() and f"{args.algo}.json" in template_names():
@@ -345,6 +358,17 @@ def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         values, more = layered(values, read)
         dropped += more
     return values, dropped
+
+
+def _run_file(args: argparse.Namespace) -> str:
+    """Return the ``config.json`` of the run that --name alone says to resume."""
+    given: dict[str, Any] = {}
+    apply_overrides(given, [text for text in args.set if text.startswith("experiment.output_dir=")])
+    default = BaseConfig.model_fields["experiment"].default.output_dir
+    file = Path(value_at(given, "experiment.output_dir", default)) / args.name / "config.json"
+    if not file.is_file():
+        raise ConfigError(f"nothing to resume: {file} does not exist; repeat the command that began the run")
+    return str(file)
 
 
 def resolve_config(

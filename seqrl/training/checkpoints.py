@@ -297,7 +297,8 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
         lost = f"epoch {epoch} is" if first == epoch else f"epochs {first} to {epoch} are"
         logger.warning("%s: %s dropped; go on from %s with --resume", name, lost, path)
     else:
-        logger.warning("%s: saved at gradient step %d in %s; go on with --resume", name, parts.num_steps, path)
+        again = f"--resume (seqrl train --config {parts.folder.path / 'config.json'} --resume)"
+        logger.warning("%s: saved at gradient step %d in %s; go on with %s", name, parts.num_steps, path, again)
 
 
 def _of_other_number(config: BaseConfig) -> str:

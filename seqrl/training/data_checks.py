@@ -16,11 +16,15 @@ from seqrl.core.rotations import RotationBox
 from seqrl.core.seeding import generator
 from seqrl.data.extras import RETURNS
 from seqrl.data.mixture import Source
+from seqrl.data.relabel import relabelled
 from seqrl.data.statistics import column_stats
 from seqrl.data.store_info import codec_for
+from seqrl.models.distributions.continuous import TanhGaussianHead
 from seqrl.training.sources import Data
 from seqrl.training.world import World, training_makers
 
+OFTEN = 0.2
+"""Share of the steps in which an action may be at a bound without a warning."""
 MOST_ACTIONS = 1 << 18
 """So many of each store are compared with the bounds, those of trajectories in equal distances."""
 
@@ -74,7 +78,7 @@ def check_relabelers(data: Data) -> None:
     """
     for source in data.sources:
         if source.relabeler is not None and source.relabeler.needs == "trajectory" and len(source.store):
-            source.relabeler.relabel_trajectory(source.store.trajectory(0), generator(0, "relabel")).check()
+            relabelled(source.relabeler, source.store.trajectory(0), generator(0, "relabel"))
 
 
 def check_rewards(config: BaseConfig, algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
@@ -126,6 +130,27 @@ def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> No
             warn(f"{source.store.label}: {told}")
 
 
+def warn_of_density(algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
+    """Tell of actions that are often at a bound, where a density that is learned from them has no limit."""
+    if not isinstance(getattr(getattr(algo, "actor", None), "head", None), TanhGaussianHead):
+        return
+    for source in data.sources:
+        if not source.num_transitions:
+            continue
+        encode = codec_for(source.store.info, algo.codec.space).encode
+
+        def is_at_bound(actions: np.ndarray, encode: Callable[[np.ndarray], np.ndarray] = encode) -> np.ndarray:
+            return np.asarray(np.abs(encode(actions)) > 1 - 1e-5)
+
+        at_bound = column_stats([_some(source)], "prev_action", convert=is_at_bound).mean
+        if (share := at_bound.max()) > OFTEN:
+            warn(
+                f"{source.store.label}: action {at_bound.argmax()} is at a bound in {share:.0%} of the steps, where "
+                "the density of tanh_gaussian has no limit: losses may rise while the policy improves. If you choose "
+                "checkpoints by them, set algo.distribution.type=gmm"
+            )
+
+
 def warn_of_former_range(algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
     """Tell which share of the actions is outside the range that the weights of ``train.init_from`` know."""
     normalizer = algo.normalizer
@@ -150,9 +175,12 @@ def _share_outside(source: Source, space: spaces.Box, encode: Callable[[np.ndarr
         outside = np.asarray((actions < low) | (actions > high))
         return np.asarray(outside.reshape(len(actions), -1).any(-1))
 
-    every = -(-source.num_transitions // MOST_ACTIONS)
-    some = replace(source, indices=source.numbers[::every])
-    return float(column_stats([some], "prev_action", convert=is_outside).mean)
+    return float(column_stats([_some(source)], "prev_action", convert=is_outside).mean)
+
+
+def _some(source: Source) -> Source:
+    """Return the source with trajectories in equal distances, of about ``MOST_ACTIONS`` steps together."""
+    return replace(source, indices=source.numbers[:: -(-source.num_transitions // MOST_ACTIONS)])
 
 
 def check_collection(config: BaseConfig, algo: Algo, world: World) -> None:

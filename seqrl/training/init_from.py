@@ -86,7 +86,7 @@ def take_weights(algo: Algo, path: str | Path, what: str = "the weights of train
     try:
         algo.deserialize(weights)
     except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: {error}{_told_apart(former, algo)}") from error
+        raise CheckpointError(f"{checkpoint.path}: {_told_apart(former, algo)}{error}") from error
     algo.on_checkpoint_loaded(is_resume=False)
 
 
@@ -105,7 +105,7 @@ def _told_apart(former: dict[str, Any], algo: Algo) -> str:
     """Return by which settings the networks of a checkpoint may differ from a run's."""
     own = algo.config.to_json()
     if former.get("algo_name") != own["algo_name"]:
-        return f"; the weights are of {former.get('algo_name')}, and the run is of {own['algo_name']}"
+        return f"the weights are of {former.get('algo_name')}, and the run is of {own['algo_name']}; "
     found = {
         path: f"{path} is {json.dumps(new)} (theirs: {json.dumps(old)})"
         for section in ("algo", "observation")
@@ -114,4 +114,4 @@ def _told_apart(former: dict[str, Any], algo: Algo) -> str:
     }
     kinds = [path.removesuffix("type") for path in found if path.endswith(".type")]
     told = [text for path, text in found.items() if path.endswith(".type") or not path.startswith(tuple(kinds))]
-    return f"; {', '.join(told[:6])}" if told else ""
+    return f"{', '.join(told[:6])}; " if told else ""

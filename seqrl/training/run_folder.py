@@ -230,8 +230,10 @@ class RunFolder:
             logger.warning("nothing was saved yet in %s: the run starts over", self.path)
             return
         saved = saved_config(self.path)
+        if (algo := saved.get("algo_name")) != config.algo_name:
+            raise ConfigError(f"cannot resume {self.path}: it is a run of {algo}, not of {config.algo_name}")
         if lines := changes_since(saved, config):
-            hint = "For another setting, begin a new run from its weights: --set train.init_from=" + str(self.path)
+            hint = f"For another setting with the same networks, begin a new run with --set train.init_from={self.path}"
             raise ConfigError(f"cannot resume {self.path} with another config:\n" + "\n".join([*lines, hint]))
 
     # ------------------------------------------------------------------------------------ checkpoints

@@ -46,6 +46,7 @@ from seqrl.training.data_checks import (
     check_relabelers,
     check_rewards,
     warn_of_clipped,
+    warn_of_density,
     warn_of_former_range,
 )
 from seqrl.training.init_from import take_weights
@@ -214,6 +215,7 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
     check_relabelers(parts.data)
     check_rewards(config, algo, parts.data, warn)
     warn_of_clipped(parts.world, parts.data, warn)
+    warn_of_density(algo, parts.data, warn)
     if is_collecting(config, parts.role) or parts.commands_actors:
         check_collection(config, algo, parts.world)
     for section, what in ((config.train, "train"), (config.collect, "collect")):

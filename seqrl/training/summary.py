@@ -146,17 +146,18 @@ def _plan(config: BaseConfig, parts: Parts, epoch: int, cost: Prediction) -> dic
     if train.batch_size_is == "per_rank":
         seen *= parts.processes.number
     epochs = "1 epoch" if train.num_epochs == 1 else f"{train.num_epochs} epochs"
+    if epoch:
+        epochs = f"the last {max(0, train.num_epochs - epoch)} of {epochs}"
     plan = {
-        "gradient steps": f"{steps} ({epochs} of {train.steps_per_epoch})",
+        "gradient steps": f"{steps} ({epochs}, {train.steps_per_epoch} each)",
         "batch": f"{train.batch_size} windows of {train.window_steps}"
         + (f", {train.accumulate_batches} accumulated" if train.accumulate_batches > 1 else ""),
     }
     if config.collect.steps_per_epoch:
         if parts.role == "both" and env_steps:
             plan["environment steps"] = format_count(env_steps)
-            plan["update : data"] = f"{steps / env_steps:.3g} gradient steps per environment step; each is seen " + (
-                f"{seen / env_steps:.3g} times"
-            )
+            plan["update : data"] = f"{steps / env_steps:.3g} gradient steps per environment step; each of these is "
+            plan["update : data"] += f"seen at most {seen / env_steps:.3g} times"
     elif dataset.num_transitions:
         plan["passes over data"] = f"{seen / dataset.num_transitions:.3g}"
     total = cost.weights_mb + cost.activations_mb + cost.batches_mb

@@ -211,3 +211,41 @@ def test_environments_of_what_a_plugin_imports_are_not_its_own(tmp_path, capsys,
     assert "      environments of other modules (1, such as 'foreign/Coin-v0'): see seqrl check-env" in lines
     code, lines = check(capsys, "foreign_envs")
     assert (code, lines[-1]) == (0, "4 of 4 checks passed")
+
+
+def test_an_environment_may_refuse_what_its_mask_forbids(tmp_path, capsys):
+    """Gymnasium's own checker draws actions without the mask."""
+    right, wrong = tmp_path / "masked_plugin.py", tmp_path / "wrong_plugin.py"
+    right.write_text(MASKED)
+    wrong.write_text(MASKED.replace("tests/Masked", "tests/Wrong").replace("assert self.mask[action]", "assert False"))
+    assert check(capsys, str(right))[0] == 0
+    assert check(capsys, str(wrong))[0] == 1
+
+
+MASKED = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Masked(gym.Env):
+    action_space = spaces.Discrete(5)
+    observation_space = spaces.Dict({"x": spaces.Box(0, 1, (2,)), "action_mask": spaces.MultiBinary(5)})
+
+    def seen(self):
+        self.mask = np.eye(5, dtype=np.int8)[self.np_random.integers(5)]
+        return {"x": self.np_random.random(2).astype(np.float32), "action_mask": self.mask}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        assert self.mask[action], "masked action"
+        self.time += 1
+        return self.seen(), 1.0, self.time == 9, False, {}
+
+
+gym.register("tests/Masked-v0", entry_point=Masked)
+"""

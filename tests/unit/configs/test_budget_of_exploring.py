@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from seqrl.configs import config_factory
+from seqrl.configs import ActorCriticConfig, config_factory, register_config
 from seqrl.configs.budget import continued, with_budget
 from seqrl.configs.budget_windows import MAX_WINDOW
 from seqrl.configs.derived import Budget
@@ -207,3 +207,16 @@ def test_exploration_and_learning_stay_whatever_is_measured_later(algo, given, h
         went_on = config_factory(algo, continued(given, later, began)[0]).to_json()
         assert went_on["collect"]["exploration"] == began["collect"]["exploration"]
         assert went_on["algo"] == began["algo"]
+
+
+def test_a_subclass_gets_the_plan_of_its_class(registries_as_before):
+    @register_config("my_agent")
+    class MyAgentConfig(ActorCriticConfig):
+        """Run file."""
+
+    for budget in (HARD, {"env_steps": 20_000, "horizon": 50}, {**HARD, "action_kind": "continuous"}):
+        given = {"algo": {"sequence_encoder": {"type": "feedforward"}}}
+        own, theirs = (
+            with_budget({"algo_name": n, **given}, Budget(**budget))[1] for n in ("my_agent", "actor_critic")
+        )
+        assert own == theirs

@@ -200,3 +200,12 @@ def test_the_command_takes_run_files_in_layers(tmp_path):
 def test_a_key_of_another_memory_is_told_beside_those_that_there_are():
     with pytest.raises(ConfigError, match=r"sequence_encoder\.d_hidden +unknown key; there are .*d_model"):
         config_factory("bc", {"algo": {"sequence_encoder": {"type": "mamba", "d_hidden": 16}}})
+
+
+def test_a_key_without_its_section_and_names_without_quotes_are_told():
+    with pytest.raises(ConfigError, match=r"batch_size  unknown key; did you mean 'train.batch_size'\?"):
+        config_factory("bc", changed("batch_size=8")[0])
+    with pytest.raises(ConfigError, match=r"got '\[a, b\]', which is no JSON: names need double quotes"):
+        config_factory("bc", changed("observation.keys=[a, b]")[0])
+    with pytest.raises(ConfigError, match=r"--dataset \{'path': 'x'\}: is no JSON"):
+        resolve_config(parser().parse_args(["--algo", "bc", "--dataset", "{'path': 'x'}"]))

@@ -104,8 +104,15 @@ def test_a_run_of_several_tasks_has_a_score_for_each():
 
 
 def test_a_metric_that_nobody_has_is_named_with_the_nearest():
-    with pytest.raises(DataError, match=r"no run has 'eval/retrun_mean'; did you mean 'eval/return_mean'\?"):
+    with pytest.raises(DataError, match=r"no run has 'eval/retrun_mean'; did you mean 'eval/return_mean'\? there are"):
         compare([method("m", [1.0] * 3)], options(metric="eval/retrun_mean"))
+
+
+def test_a_loss_is_compared_with_a_warning(caplog):
+    key = "valid/total"
+    rows = [{"step": 1, STEPS.key: 5, key: 3.0}]
+    compare([Method("m", [run(str(i), (), seed=i, rows=rows) for i in range(3)])], options(metric=key))
+    assert "valid/total is compared as if higher were better" in caplog.text
 
 
 def test_intervals_of_success_stay_between_none_and_all():

@@ -1,5 +1,8 @@
 """What runs say of data that does not fit: other entries or ranges than the first weights, missing rewards, no ends."""
 
+import dataclasses
+import json
+
 import h5py
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ import seqrl
 from seqrl.core.errors import DataError
 from seqrl.core.types import Trajectory
 from seqrl.data.ingest import open_store
-from seqrl.data.relabel import Hindsight
+from seqrl.data.relabel import Hindsight, Relabeler, relabelled
 from seqrl.rollout.environments import Task, tasks
 from seqrl.scripts import collect_dataset, train, validate_dataset
 
@@ -150,3 +153,72 @@ def test_relabelled_rewards_on_another_scale_than_the_datas_are_told_once(caplog
     assert caplog.text.count(told) == 1
     relabel([0.0, 1.0], success_reward=1.0, failure_reward=0.0)
     assert caplog.text.count("relabelled") == 1
+
+
+class Short(Relabeler):
+    """Gives too few rewards."""
+
+    needs = "trajectory"
+
+    def relabel_trajectory(self, trajectory, rng):
+        return dataclasses.replace(trajectory, rewards=trajectory.rewards[:-1])
+
+
+def test_a_relabeler_whose_trajectory_is_none_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"^relabeler Short: (trajectory of .*: )?rewards has 5 rows, not 6$"):
+        relabelled(Short(), open_store(robomimic(tmp_path / "arm.hdf5")).trajectory(0), np.random.default_rng(0))
+
+
+def test_actions_at_their_bounds_are_told_where_densities_have_no_limit_there(tmp_path):
+    path = robomimic(tmp_path / "arm.hdf5")
+    assert "is at a bound" not in warnings_of(tmp_path, "free", [path], normalize_actions="none")
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            demo["actions"][:3, 1] = [-1.0, 1.0, 1.0]
+    text = warnings_of(tmp_path, "gripper", [path], normalize_actions="none")
+    assert "arm.hdf5: action 1 is at a bound in 50% of the steps, where the density of tanh_gaussian" in text
+    assert "is at a bound" not in warnings_of(tmp_path, "iql", [path], algo="iql", normalize_actions="none")
+
+
+def test_filter_keys_that_split_a_file_and_are_not_used_are_told(tmp_path, caplog):
+    path = robomimic(tmp_path / "split.hdf5")
+    with h5py.File(path, "a") as file:
+        file["mask/train"], file["mask/valid"] = ([f"demo_{i}" for i in own] for own in ((0, 1, 2), (3,)))
+    warnings_of(tmp_path, "all", [path])
+    assert "split.hdf5: its filter keys train and valid are not used" in caplog.text
+    caplog.clear()
+    keys = {"filter_key": "train", "valid_filter_key": "valid"}
+    warnings_of(tmp_path, "split", [], data=[{"path": path, **keys}])
+    assert "filter keys" not in caplog.text
+
+
+def test_episodes_without_dones_are_told(tmp_path, caplog):
+    path = robomimic(tmp_path / "endless.hdf5")
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            del demo["dones"]
+    warnings_of(tmp_path, "endless", [path])
+    (said,) = [record.message for record in caplog.records if "has no 'dones'" in record.message]
+    assert "/data/demo_0 has no 'dones', so it is read as cut" in said
+
+
+def num_epochs_of(run):
+    return json.loads((run / "config.json").read_text())["train"]["num_epochs"]
+
+
+def test_a_run_goes_on_from_its_own_run_file_by_a_larger_budget(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "algo.sequence_encoder.d_model=8", "--set", "experiment.report.enabled=false"]
+    words = ["--algo", "bc", "--memory", "feedforward", "--dataset", robomimic("arm.hdf5"), "--name", "r", *small]
+    assert train.main([*words, "--gradient-steps", "40"]) == 0
+    again = ["--config", "runs/r/config.json", "--resume"]
+    capsys.readouterr()
+    assert train.main([*again, "--gradient-steps", "60"]) == 0
+    assert "20 (the last 20 of 60 epochs, 1 each)" in capsys.readouterr().err
+    assert num_epochs_of(tmp_path / "runs/r") == 60
+    assert train.main([*again, "--gradient-steps", "80", "--set", "train.num_epochs=61"]) == 0
+    assert num_epochs_of(tmp_path / "runs/r") == 61
+    assert train.main(["--name", "r", "--resume", "--gradient-steps", "62"]) == 0
+    assert num_epochs_of(tmp_path / "runs/r") == 62
+    assert train.main(["--name", "s", "--resume"]) == 2
+    assert "nothing to resume: runs/s/config.json does not exist" in capsys.readouterr().err

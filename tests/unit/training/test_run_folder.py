@@ -214,13 +214,19 @@ def test_resume_with_another_config_lists_every_difference(path):
     with pytest.raises(ConfigError, match="with another config") as caught:
         RunFolder(path, other, resume=True)
     *lines, hint = str(caught.value).splitlines()[1:]
-    assert hint == f"For another setting, begin a new run from its weights: --set train.init_from={path}"
+    assert hint == f"For another setting with the same networks, begin a new run with --set train.init_from={path}"
     assert [line.split() for line in lines] == [
         ["algo.optimizer.learning_rate", "was", "0.0001,", "now", "0.5"],
         ["train.batch_size", "was", "24,", "now", "5"],
         ["train.seed", "was", "0,", "now", "9"],
     ]
     assert json.loads((path / "config.json").read_text()) == _config().to_json()
+
+
+def test_resume_with_another_algorithm_says_just_that(path):
+    _started(path)
+    with pytest.raises(ConfigError, match="it is a run of bc, not of iql"):
+        RunFolder(path, config_factory("iql", {}), resume=True)
 
 
 def test_resume_may_be_longer_and_logged_otherwise(path):
