@@ -8,13 +8,16 @@ from typing import Any
 from seqrl.reports.intervals import MIN_VALUES
 
 MEASURES = ("success", "return")
+RISE = 0.1
+"""Share of its fall by which a held-out loss may rise again without a word."""
 
 
 def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> str | None:
     """Return what to tell of a run whose last evaluation is below its best one by more than their intervals.
 
     Success decides where it is reported, else the return. Nothing is told where one of the two evaluations has no
-    interval, as with few episodes or several environments, unless all its episodes were alike.
+    interval, as with few episodes or several environments, unless all its episodes were alike. Without evaluations, it
+    is told if the held-out loss rose.
 
     Args:
         rows: Lines of ``metrics.jsonl``.
@@ -47,7 +50,24 @@ def fall_from_best(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> st
             f"the run ended below its best evaluation: {measure} {end} in the end, {best[key]:.4g} after "
             f"epoch {best.get('progress/epoch', 0):.0f}; {advice}"
         )
-    return None
+    return None if any(logged.values()) else _rise_of_loss(rows, kept)
+
+
+def _rise_of_loss(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> str | None:
+    """Return what to tell of a run without evaluations whose held-out loss rose by a tenth of what it had fallen by."""
+    found = [row for row in rows if row.get("valid/total") is not None]
+    saved = [row for row in found if row.get("progress/epoch", 1) > 0]
+    if not saved:
+        return None
+    first, last = (row["valid/total"] for row in (found[0], found[-1]))
+    best = min(saved, key=lambda row: float(row["valid/total"]))
+    if last - best["valid/total"] <= RISE * max(0.0, first - best["valid/total"]):
+        return None
+    where = "checkpoints/best_valid_loss is of then" if "valid_loss" in kept else "no checkpoint of it was kept"
+    return (
+        f"the held-out loss rose: {last:.4g} in the end, {best['valid/total']:.4g} after epoch "
+        f"{best.get('progress/epoch', 0):.0f}; {where}"
+    )
 
 
 def _is_known(row: Mapping[str, Any], key: str) -> bool:

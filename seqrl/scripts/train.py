@@ -28,6 +28,7 @@ from seqrl.configs.dotted import value_at
 from seqrl.configs.overrides import parse_value
 from seqrl.configs.sections.run import EnvSection, TrainSection
 from seqrl.core.errors import ConfigError
+from seqrl.core.files import expanded
 from seqrl.core.plugins import listed_plugins, load_plugins
 from seqrl.core.registry import SEQUENCE_ENCODERS
 from seqrl.scripts._script import add_reader_options, reader_options, script, suggest
@@ -365,7 +366,7 @@ def _run_file(args: argparse.Namespace) -> str:
     given: dict[str, Any] = {}
     apply_overrides(given, [text for text in args.set if text.startswith("experiment.output_dir=")])
     default = BaseConfig.model_fields["experiment"].default.output_dir
-    file = Path(value_at(given, "experiment.output_dir", default)) / args.name / "config.json"
+    file = expanded(value_at(given, "experiment.output_dir", default)) / args.name / "config.json"
     if not file.is_file():
         raise ConfigError(f"nothing to resume: {file} does not exist; repeat the command that began the run")
     return str(file)

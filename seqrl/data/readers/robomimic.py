@@ -271,7 +271,7 @@ _WARNED: set[Path] = set()
 def _ends(demo: h5py.Group, steps: int, dones_mean: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return terminated and truncated; an episode that ends with neither was cut, so it is truncated."""
     dones = _one_each(demo["dones"]).astype(bool) if _has(demo, "dones") else np.zeros(steps, bool)
-    if not _has(demo, "dones") and path not in _WARNED:
+    if not (_has(demo, "dones") or _has(demo, "truncated") or path in _WARNED):
         _WARNED.add(path)
         logger.warning("%s: %s has no 'dones', so it is read as cut: values go on behind its end", path, demo.name)
     if _has(demo, "truncated"):

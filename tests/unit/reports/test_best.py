@@ -50,3 +50,17 @@ def test_values_without_an_interval_count_only_where_all_episodes_were_alike():
     assert "return 1 in the end, 2 after epoch 1" in fall_from_best(alike, ["return"])
     several = [{**r, "eval/easy/return_mean": 1.0, "eval/hard/return_mean": 2.0} for r in alike]
     assert fall_from_best(several, ["return"]) is None  # a mean over environments has no interval of its own
+
+
+def losses(*values):
+    return [{"progress/epoch": float(epoch), "valid/total": value} for epoch, value in enumerate(values)]
+
+
+def test_a_rise_of_the_held_out_loss_is_told_where_nothing_is_evaluated():
+    text = fall_from_best(losses(4.0, 1.0, -5.0, -4.0), ["valid_loss"])
+    assert text == "the held-out loss rose: -4 in the end, -5 after epoch 2; checkpoints/best_valid_loss is of then"
+    assert fall_from_best(losses(4.0, 1.0, -5.0, -4.0), []).endswith("no checkpoint of it was kept")
+    assert fall_from_best(losses(4.0, 1.0, -5.0, -4.5), ["valid_loss"]) is None
+    assert fall_from_best(losses(4.0, 5.0, 6.0), ["valid_loss"]) is not None
+    assert fall_from_best(losses(4.0), ["valid_loss"]) is None
+    assert fall_from_best([*losses(4.0, 1.0, 3.0), row(3, 0.9, 0.1)], ["valid_loss"]) is None
