@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +66,7 @@ class Trajectory:
         return self
 
     def _shape_problems(self) -> list[str]:
-        steps = len(self.actions)
+        steps = statistics.mode(map(len, (self.rewards, self.actions, self.terminated, self.truncated)))
         problems = [] if steps else ["it has no transitions"]
         arrays: dict[str, tuple[np.ndarray, int]] = {f"obs/{k}": (v, steps + 1) for k, v in self.obs.items()}
         arrays |= {f"goal/{k}": (v, steps + 1) for k, v in self.goal.items()}

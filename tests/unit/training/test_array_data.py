@@ -74,7 +74,7 @@ def test_runs_without_an_environment_are_ranked(tmp_path, capsys):
     data = saved(tmp_path / "x.npz")
     for algorithm in ("iql", "bc"):
         trained(tmp_path, data, algorithm, algorithm, train=MIN_MAX)
-        assert "2 (1 epoch of 2)" in (tmp_path / algorithm / "log.txt").read_text()
+        assert "2 (1 epoch, 2 each)" in (tmp_path / algorithm / "log.txt").read_text()
     runs = [str(tmp_path / name) for name in ("iql", "bc")]
     assert called(select_, [*runs, "--dataset", data["path"], "--steps", "3", "--json"], data) == 0
     found = json.loads(capsys.readouterr().out)["checkpoints"]
