@@ -274,13 +274,20 @@ def _naming_plugins(checkpoint: Checkpoint) -> Iterator[None]:
     try:
         yield
     except (RegistryError, ConfigError) as error:
-        needed = list(map(str, checkpoint.card.get("plugins") or ()))
-        if not needed or are_loaded(needed):
+        if not (told := missing_plugins(checkpoint)):
             raise
-        raise CheckpointError(
-            f"{error}\n{checkpoint.path} was trained with plug-ins, which are never imported unasked: "
-            f"{', '.join(needed)}. If you trust them, pass --plugin FILE, or plugins=[FILE] in Python."
-        ) from error
+        raise CheckpointError(f"{error}\n{told}") from error
+
+
+def missing_plugins(checkpoint: Checkpoint) -> str:
+    """Return what to say of plug-ins that a checkpoint needs and are not there; an empty text if there are none."""
+    needed = list(map(str, checkpoint.card.get("plugins") or ()))
+    if not needed or are_loaded(needed):
+        return ""
+    return (
+        f"{checkpoint.path} was trained with plug-ins, which are never imported unasked: {', '.join(needed)}. If you "
+        "trust them, pass --plugin FILE, or plugins=[FILE] in Python."
+    )
 
 
 def resolve_device(name: str) -> torch.device:

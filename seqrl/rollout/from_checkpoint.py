@@ -12,7 +12,7 @@ import gymnasium as gym
 
 import seqrl.envs  # noqa: F401  (registers the built-in environments)
 from seqrl.algo.algo import Algo
-from seqrl.algo.checkpoint import Checkpoint, read_checkpoint
+from seqrl.algo.checkpoint import Checkpoint, missing_plugins, read_checkpoint
 from seqrl.configs import BaseConfig
 from seqrl.core.errors import CheckpointError, EnvError
 from seqrl.core.plugins import Plugins, load_plugins, names_foreign_module
@@ -58,6 +58,9 @@ def _maker_of(checkpoint: Checkpoint, task: Task, options: Mapping[str, Any]) ->
             f"{checkpoint.path} needs the environment {task.env_id!r}, whose module {module!r} is never imported "
             f"unasked. If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
         )
+    told = "" if options.get("plugins") or task.env_id in gym.registry else missing_plugins(checkpoint)
+    if told:
+        raise CheckpointError(f"environment {task.env_id!r} is not registered; {told}")
     return env_maker(task.env_id, task.kwargs, **options)
 
 

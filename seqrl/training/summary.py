@@ -120,7 +120,8 @@ def _collection(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> dic
     needed = predicted_replay_bytes(parts.world.info, budget, planned)
     assert parts.replay is not None
     free = shutil.disk_usage(parts.replay.path).free
-    if needed > free:
+    predicted = f"{format_megabytes(needed / 1e6)} predicted, " if parts.role == "both" else ""  # of one process
+    if needed > free and predicted:
         warn(
             f"the replay will take {format_megabytes(needed / 1e6)}, and the disk has {format_megabytes(free / 1e6)} "
             "left; set collect.replay.max_gb"
@@ -135,7 +136,7 @@ def _collection(config: BaseConfig, parts: Parts, epoch: int, warn: Warn) -> dic
     return {
         "environments": f"{section.num_envs} {config.env.vectorization} of {', '.join(names)}",
         "exploration": section.exploration.choice()[0],
-        "replay": f"{format_megabytes(needed / 1e6)} predicted, {format_megabytes(free / 1e6)} free; limit {limit}",
+        "replay": f"{predicted}{format_megabytes(free / 1e6)} free; limit {limit}",
     }
 
 
