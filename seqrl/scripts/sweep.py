@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from seqrl.core.errors import ConfigError
 from seqrl.scripts._script import script
 
 if TYPE_CHECKING:
     from seqrl.sweeps.planning import Plan
+    from seqrl.sweeps.sweep_file import SweepSection
     from seqrl.sweeps.sweep_folder import SweepFolder
 
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     section, base = read_sweep(args.file)
     if section.search == "optuna" and args.backend == "slurm":
         raise ConfigError('"search": "optuna" runs on this machine; with --backend slurm, draw at "random"')
-    plan = Plan(section, base, args.file)
+    plan = Plan(section, base, args.file, by_budget(section))
     folder = SweepFolder(plan)
     if args.dry_run:
         print(_planned(plan, folder, args.backend))
@@ -75,6 +76,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{num_failed} runs failed: see {folder.path / 'failed.json'}; the same command tries them again",
               file=sys.stderr)  # fmt: skip
     return 1 if num_failed else 0
+
+
+def by_budget(section: SweepSection) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """Return what completes a run file by the sweep's budget, as ``seqrl train`` does; None without a budget."""
+    given = {"env-steps": section.env_steps, "gradient-steps": section.gradient_steps}
+    words = [f"--{option}={number}" for option, number in given.items() if number is not None]
+    if not words:
+        return None
+    from seqrl.scripts.train import parser as train_parser
+    from seqrl.scripts.train import resolve_config
+
+    return lambda values: resolve_config(train_parser().parse_args(words), values, lambda _: None)[0].to_json()
 
 
 def _planned(plan: Plan, folder: SweepFolder, backend: str) -> str:

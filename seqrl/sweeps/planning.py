@@ -6,7 +6,7 @@ import copy
 import itertools
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,7 @@ class Plan:
         section: The sweep file.
         base: Values of its base run.
         source: The sweep file's name, for messages.
+        with_budget: From the values of a run file to those that its budget completes; None where there is no budget.
 
     Attributes:
         path: The sweep's folder.
@@ -75,8 +76,15 @@ class Plan:
         ConfigError: If a setting is not legal, or two have the same name.
     """
 
-    def __init__(self, section: SweepSection, base: Mapping[str, Any], source: str) -> None:
+    def __init__(
+        self,
+        section: SweepSection,
+        base: Mapping[str, Any],
+        source: str,
+        with_budget: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> None:
         self.section, self._source = section, source
+        self._with_budget, self._completed = with_budget, dict[str, dict[str, Any]]()
         self.path = expanded(section.output_dir) / str(section.name)
         self.labels = key_labels(section.keys, section.names)
         self._base = copy.deepcopy(dict(base))
@@ -129,10 +137,15 @@ class Plan:
         changes = {key: value for key, value in changes.items() if key != "plugins"}  # they are in the base by now
         ordered = sorted(changes.items(), key=lambda item: (item[0].count("."), not item[0].endswith(".type")))
         own = {"train.seed": seed, "experiment.name": name, "experiment.output_dir": str(self.path / "runs")}
-        texts = [f"{key}={json.dumps(value)}" for key, value in (*ordered, *own.items())]
-        for note in set(apply_overrides(values, texts)) - self._dropped:
+        for note in set(apply_overrides(values, _texts(ordered))) - self._dropped:
             self._dropped.add(note)
             logger.info("note: %s", note)
+        if self._with_budget is not None:
+            key = json.dumps(values, sort_keys=True)
+            if key not in self._completed:  # it makes the environment
+                self._completed[key] = self._with_budget(values)
+            values = copy.deepcopy(self._completed[key])
+        apply_overrides(values, _texts(own.items()))
         return values, config_factory(str(values["algo_name"]), values, f"{self._source}: the run file")
 
     def _values_of_base(self) -> dict[str, Any] | None:
@@ -192,6 +205,11 @@ class Plan:
         names = [setting.name for setting in self.settings]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise ConfigError(f"{self._source}: two settings have the name {again}; take one of them out")
+
+
+def _texts(changes: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return changes as ``--set`` takes them."""
+    return [f"{key}={json.dumps(value)}" for key, value in changes]
 
 
 def _told(problems: Mapping[str, Sequence[str]], num_settings: int) -> str:

@@ -103,6 +103,10 @@ class SweepSection(Section):
     )
     output_dir: str = Field("sweeps", description="Folder that holds the sweep's folder.")
     base: str | dict[str, Any] = Field(description="Run file (beside the sweep file, or a template), or what it holds.")
+    env_steps: PositiveInt | None = Field(
+        None, description="Budget of environment steps of each run: what depends on it is worked out for each setting."
+    )
+    gradient_steps: PositiveInt | None = Field(None, description="The same for fixed data, in gradient steps.")
     set: dict[str, Any] = Field({}, description="Keys of the run file that all runs change: dotted key -> value.")
     grid: dict[str, list[Any]] = Field({}, description="Dotted key -> values; every combination is a setting.")
     cases: list[dict[str, Any]] = Field(

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from seqrl.configs import config_factory
 from seqrl.core.errors import ConfigError
+from seqrl.scripts import sweep, train
 from seqrl.sweeps.naming import key_labels, setting_name, value_label
 from seqrl.sweeps.planning import Plan
 from seqrl.sweeps.sweep_file import DrawSection, read_sweep
@@ -224,3 +226,36 @@ def test_plugins_among_the_keys_of_all_runs_are_loaded_first_and_added(tmp_path,
     assert [run.config.algo.sequence_encoder.type for run in runs] == [name, name]
     assert [run.values["plugins"] for run in runs] == [[first, second]] * 2
     assert "plugins cannot vary" in refused(tmp_path, base=base, grid={"plugins": [[second], []]})
+
+
+def by_budget_of(file):
+    section, base = read_sweep(file)
+    return Plan(section, base, file, sweep.by_budget(section))
+
+
+def test_a_budget_is_worked_out_for_each_setting(tmp_path):
+    base = {"algo_name": "actor_critic", "env": {"id": "CartPole-v1"}, "train": {"batch_size": 40}}
+    grid = {"algo.sequence_encoder.type": ["lstm", "feedforward"], "algo.gamma": [0.9]}
+    Path("mine.json").write_text(json.dumps({"base": base, "grid": grid, "env_steps": 20_000, "seeds": [3]}))
+    for run in by_budget_of("mine.json").runs():
+        memory = run.setting.values["algo.sequence_encoder.type"]
+        words = ["--algo", "actor_critic", "--env", "CartPole-v1", "--memory", memory, "--env-steps", "20k"]
+        words += ["--seed", "3", "--set", "algo.gamma=0.9", "--set", "train.batch_size=40"]
+        alone = train.resolve_config(train.parser().parse_args(words))[0].to_json()
+        own = config_factory("actor_critic", run.values).to_json()
+        assert own.pop("experiment")["name"] == run.name
+        assert alone.pop("experiment") is not None
+        assert own == alone
+
+
+def test_a_budget_that_does_not_fit_names_the_settings():
+    base = {"algo_name": "actor_critic", "env": {"id": "CartPole-v1"}}
+    both = {"base": base, "env_steps": 20_000, "gradient_steps": 5}
+    for values, told in (
+        (both, "not both"),
+        ({"base": base, "gradient_steps": 5}, "--gradient-steps is for fixed data"),
+        ({"base": base, "env_steps": 20, "grid": {"train.num_epochs": [3, 50]}}, "20 environment steps are too few"),
+    ):
+        Path("mine.json").write_text(json.dumps(values))
+        with pytest.raises(ConfigError, match=told):
+            by_budget_of("mine.json")
