@@ -61,7 +61,7 @@ def _rise_of_loss(rows: Sequence[Mapping[str, Any]], kept: Sequence[str]) -> str
         return None
     first, last = (row["valid/total"] for row in (found[0], found[-1]))
     best = min(saved, key=lambda row: float(row["valid/total"]))
-    if last - best["valid/total"] <= RISE * max(0.0, first - best["valid/total"]):
+    if last - best["valid/total"] <= RISE * max(abs(best["valid/total"]), first - best["valid/total"]):
         return None
     where = "checkpoints/best_valid_loss is of then" if "valid_loss" in kept else "no checkpoint of it was kept"
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,10 +59,19 @@ def _maker_of(checkpoint: Checkpoint, task: Task, options: Mapping[str, Any]) ->
             f"{checkpoint.path} needs the environment {task.env_id!r}, whose module {module!r} is never imported "
             f"unasked. If you trust it, pass --plugin {module}, or plugins=[{module!r}] in Python."
         )
-    told = "" if options.get("plugins") or task.env_id in gym.registry else missing_plugins(checkpoint)
-    if told:
-        raise CheckpointError(f"environment {task.env_id!r} is not registered; {told}")
-    return env_maker(task.env_id, task.kwargs, **options)
+    make = env_maker(task.env_id, task.kwargs, **options)
+    told = missing_plugins(checkpoint)
+    return functools.partial(_made, make, told) if told else make
+
+
+def _made(make: MakeEnv, told: str) -> gym.Env[Any, Any]:
+    """Make an environment; if nobody knows it, say who may."""
+    try:
+        return make()
+    except EnvError as error:
+        if "is not registered" not in str(error):
+            raise
+        raise CheckpointError(f"{str(error).partition(' is not registered')[0]} is not registered; {told}") from error
 
 
 def maker_by_rules(checkpoint: Checkpoint, config: BaseConfig, *, env_id: str | None = None, **options: Any) -> MakeEnv:

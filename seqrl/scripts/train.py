@@ -188,7 +188,7 @@ def _given(values: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     files = [Path(file) for file in args.config or () if Path(file).name == "config.json"]
     is_a_runs = args.resume and any((file.parent / "checkpoints").is_dir() for file in files)
     sets_epochs = any(text.partition("=")[0].strip() == "train.num_epochs" for text in args.set)
-    return without_epochs(values) if is_a_runs and not sets_epochs else values
+    return without_epochs(values) if is_a_runs and not (sets_epochs or args.debug) else values
 
 
 def _begun(values: dict[str, Any], budget: Budget, role: str) -> dict[str, Any] | None:

@@ -94,7 +94,12 @@ class Plan:
             self._base["plugins"] = [*named, *added]
         if not isinstance(self._base.get("algo_name"), str):
             raise ConfigError(f"{source}: base: algo_name is required, to know which algorithm's run file this is")
-        self._base_config = self._config_of(section.set, section.seed_list[0], "base")[1].to_json()
+        self._base_config: dict[str, Any] = {}
+        try:
+            self._base_config = self._config_of(section.set, section.seed_list[0], "base")[1].to_json()
+        except ConfigError:
+            if with_budget is None:
+                raise  # else the settings may have what the budget needs, such as environments
         self.base_values = self._values_of_base()
         self.settings = [self.setting(values) for values in self._planned()]
         self._check(self.settings if section.search == "random" else [*self.settings, *self._edges()])

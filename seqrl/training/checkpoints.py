@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -297,7 +298,9 @@ def save_at_signal(checkpoints: Checkpoints, number: int) -> None:
         lost = f"epoch {epoch} is" if first == epoch else f"epochs {first} to {epoch} are"
         logger.warning("%s: %s dropped; go on from %s with --resume", name, lost, path)
     else:
-        again = f"--resume (seqrl train --config {parts.folder.path / 'config.json'} --resume)"
+        role = "" if parts.role == "both" else f" --role {parts.role}"
+        file = shlex.quote(str(parts.folder.path / "config.json"))
+        again = f"--resume (seqrl train --config {file} --resume{role})"
         logger.warning("%s: saved at gradient step %d in %s; go on with %s", name, parts.num_steps, path, again)
 
 

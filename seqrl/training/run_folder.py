@@ -359,8 +359,12 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)
-    saved = CheckpointCard(path, {}).json_object("config.json")
-    found = differences(saved, config.to_json())
+    found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
+    other = [name for name, _, _ in found if name.startswith(MUST_FIT)]
+    while other and all(name.startswith(CHANGEABLE_ON_RESUME) for name in other) and time.monotonic() < end:
+        time.sleep(0.1)  # the learner goes on with a run, and writes its config once it has started
+        found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
+        other = [name for name, _, _ in found if name.startswith(MUST_FIT)]
     lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in found if name.startswith(MUST_FIT)]
     if others := [name for name, _, _ in found if name.startswith(("env.id", "env.kwargs", "env.tasks"))]:
         logger.warning("the environment differs from the learner's: %s", ", ".join(others))

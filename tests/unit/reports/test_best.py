@@ -62,5 +62,6 @@ def test_a_rise_of_the_held_out_loss_is_told_where_nothing_is_evaluated():
     assert fall_from_best(losses(4.0, 1.0, -5.0, -4.0), []).endswith("no checkpoint of it was kept")
     assert fall_from_best(losses(4.0, 1.0, -5.0, -4.5), ["valid_loss"]) is None
     assert fall_from_best(losses(4.0, 5.0, 6.0), ["valid_loss"]) is not None
+    assert fall_from_best(losses(1.0, 1.0, 1.0001), ["valid_loss"]) is None
     assert fall_from_best(losses(4.0), ["valid_loss"]) is None
     assert fall_from_best([*losses(4.0, 1.0, 3.0), row(3, 0.9, 0.1)], ["valid_loss"]) is None

@@ -259,3 +259,9 @@ def test_a_budget_that_does_not_fit_names_the_settings():
         Path("mine.json").write_text(json.dumps(values))
         with pytest.raises(ConfigError, match=told):
             by_budget_of("mine.json")
+
+
+def test_settings_may_have_what_the_budget_needs():
+    grid = {"env.id": ["CartPole-v1", "seqrl/TMazePassive-v0"]}
+    Path("mine.json").write_text(json.dumps({"base": {"algo_name": "actor_critic"}, "env_steps": 2000, "grid": grid}))
+    assert [run.config.train.window_steps for run in by_budget_of("mine.json").runs()] == [32, 51]

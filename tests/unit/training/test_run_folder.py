@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ from seqrl.configs.differences import differences
 from seqrl.core.checkpoint_card import find_checkpoint
 from seqrl.core.errors import CheckpointError, ConfigError, SeqrlError
 from seqrl.reports.runs import find_runs
-from seqrl.training.run_folder import RunFolder, changes_since, default_name, last_checkpoint, whole_folder
+from seqrl.training.run_folder import (
+    RunFolder,
+    changes_since,
+    default_name,
+    join_run,
+    last_checkpoint,
+    whole_folder,
+)
 from seqrl.training.setup import run_path
 
 
@@ -420,3 +428,15 @@ def test_a_file_in_the_place_of_the_folder_of_runs_is_named(tmp_path):
     config = _config(experiment={"output_dir": str(tmp_path / "text" / "runs")})
     with pytest.raises(ConfigError, match=r"experiment\.output_dir: .*text is a file; choose another folder"):
         run_path(config, "x")
+
+
+def test_a_collector_waits_until_the_learner_that_goes_on_has_written_its_config(path):
+    _started(path).release()
+    (path / "published").mkdir()
+    (path / "published/weights.safetensors").touch()
+    other = _config(algo={"optimizer": {"rates": {"trunk": 0.1}}})
+    learner = RunFolder(path, other, resume=True)
+    with pytest.raises(ConfigError, match="with another policy"):
+        join_run(path, other, timeout_s=0.3)
+    threading.Timer(0.3, learner.settle).start()
+    assert join_run(path, other, timeout_s=20.0).path == path
