@@ -29,6 +29,8 @@ from seqrl.core.files import (
 
 logger = logging.getLogger(__name__)
 
+PATIENCE_S = 5.0
+"""How long a collector waits for a learner that may be about to write another config."""
 CHANGEABLE_ON_RESUME = (
     "experiment",
     "plugins",
@@ -361,6 +363,7 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         time.sleep(0.1)
     found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
     other = [name for name, _, _ in found if name.startswith(MUST_FIT)]
+    end = min(end, time.monotonic() + PATIENCE_S)
     while other and all(name.startswith(CHANGEABLE_ON_RESUME) for name in other) and time.monotonic() < end:
         time.sleep(0.1)  # the learner goes on with a run, and writes its config once it has started
         found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
