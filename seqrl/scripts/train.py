@@ -343,7 +343,7 @@ def _to_stderr(line: str) -> None:
 
 def _values(args: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """Return what --config holds, or --algo names; and what was dropped."""
-    if args.resume and args.name and args.config is args.algo is None:
+    if args.resume and args.name and not (args.config or args.algo):
         args.config = [_run_file(args)]
     if (args.config is None) == (args.algo is None):
         raise ConfigError("give --config FILE, or --algo NAME for an algorithm's defaults (one of the two)")

@@ -361,14 +361,15 @@ def join_run(path: Path, config: BaseConfig, *, timeout_s: float = 600.0) -> Run
         if end - time.monotonic() > timeout_s - 0.1:
             logger.info("waiting for a learner in %s", path)
         time.sleep(0.1)
-    found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
-    other = [name for name, _, _ in found if name.startswith(MUST_FIT)]
     end = min(end, time.monotonic() + PATIENCE_S)
-    while other and all(name.startswith(CHANGEABLE_ON_RESUME) for name in other) and time.monotonic() < end:
-        time.sleep(0.1)  # the learner goes on with a run, and writes its config once it has started
+    while True:
         found = differences(CheckpointCard(path, {}).json_object("config.json"), config.to_json())
-        other = [name for name, _, _ in found if name.startswith(MUST_FIT)]
-    lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in found if name.startswith(MUST_FIT)]
+        unlike = [change for change in found if change[0].startswith(MUST_FIT)]
+        may_change = all(name.startswith(CHANGEABLE_ON_RESUME) for name, _, _ in unlike)
+        if not (unlike and may_change) or time.monotonic() > end:
+            break
+        time.sleep(0.1)  # the learner goes on with a run, and writes its config once it has started
+    lines = [f"  {name}  is {old!r} there, and {new!r} here" for name, old, new in unlike]
     if others := [name for name, _, _ in found if name.startswith(("env.id", "env.kwargs", "env.tasks"))]:
         logger.warning("the environment differs from the learner's: %s", ", ".join(others))
     if lines:

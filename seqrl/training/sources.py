@@ -205,7 +205,7 @@ def split_sources(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -
             "relabeler": build_relabeler(section),
             "name": label,
         }
-        if section.filter_key is section.valid_filter_key is None and {"train", "valid"} <= store.info.filters.keys():
+        if not (section.filter_key or section.valid_filter_key) and {"train", "valid"} <= store.info.filters.keys():
             logger.warning(
                 "%s: its filter keys train and valid are not used. To train on the one and validate on the other, add "
                 '"filter_key": "train" and "valid_filter_key": "valid" to its entry in train.data or --dataset',
