@@ -82,7 +82,12 @@ class AlgoCase:
 
 def algo_class(name: str) -> type[Algo]:
     """Return the class of an algorithm."""
-    return find_factory(name)(small_config(name).algo)[0]
+    return _class_of(name, find_factory(name))
+
+
+@functools.cache
+def _class_of(name: str, factory: Callable[..., tuple[type[Algo], Any]]) -> type[Algo]:
+    return factory(small_config(name).algo)[0]
 
 
 def spaces_of(name: str, among: tuple[str, ...] = tuple(ACTION_SPACES)) -> list[str]:
@@ -91,14 +96,9 @@ def spaces_of(name: str, among: tuple[str, ...] = tuple(ACTION_SPACES)) -> list[
     Raises:
         ConformanceError: If a kind is unknown.
     """
-    kinds = _kinds(name, find_factory(name))
+    kinds = algo_class(name).action_kinds
     expect_kinds("action_kinds", kinds, ALL_KINDS)
     return [space for space in among if ACTION_KINDS[space] in kinds]
-
-
-@functools.cache
-def _kinds(name: str, factory: object) -> frozenset[str]:
-    return algo_class(name).action_kinds
 
 
 # ---------------------------------------------------------------------------------------------- learning
