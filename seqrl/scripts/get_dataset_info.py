@@ -40,8 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     store = open_store(args.dataset, reader_options(args), format=args.format)
     if not len(store):
         raise DataError(f"{args.dataset} holds no trajectories")
-    if args.verify and (altered := store.verify()):
-        raise DataError(f"{args.dataset}: {len(altered)} altered trajectories\n  " + "\n  ".join(altered[:10]))
+    if args.verify:
+        if altered := store.verify():
+            raise DataError(f"{args.dataset}: {len(altered)} altered trajectories\n  " + "\n  ".join(altered[:10]))
+        print(f"verified: all {len(store)} trajectories are as they were written", file=sys.stderr)
     numbers = select_episodes(store, args.filter_key)
     info = describe_dataset(args.dataset, store, numbers)
     if args.html is not None:

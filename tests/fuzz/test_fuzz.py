@@ -14,7 +14,7 @@ from tests.fuzz.good_files import make_good_files
 from tests.fuzz.harness import KINDS, Case, outcome
 
 
-@pytest.mark.parametrize("num_cases", [60, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_cases", [30, pytest.param(400, marks=pytest.mark.slow)])
 def test_damaged_inputs_are_errors_or_are_read_rightly(num_cases, tmp_path):
     found = fuzz(tmp_path, 0, num_cases, float("inf"))
     assert len(found) == num_cases

@@ -335,7 +335,7 @@ def to_obs(raw, *words):
 
 
 @pytest.mark.usefixtures("registries_as_before")
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_states_become_observations(raw, workers):
     assert to_obs(raw, "--num_procs", workers, "--env-kwargs", '{"gain": 3.0}') == 0
     with h5py.File(raw) as given, h5py.File(raw.parent / "out.hdf5") as made:

@@ -310,6 +310,7 @@ def test_without_evaluation_no_environment_is_needed(folder, capsys):
     assert "warning: the environment cannot be made, so the spaces are those of the data" in err
 
 
+@pytest.mark.slow
 def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
     arguments = ["--env", "seqrl/PointRecall-v0", "--episodes", 6, "--noise", 0.5, "--output", "recall.hdf5"]
     assert run(collect_dataset.main, arguments, capsys)[0] == 0

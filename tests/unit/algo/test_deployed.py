@@ -28,6 +28,7 @@ STATE = spaces.Dict(
 BYTES = spaces.Dict({"image": spaces.Box(0, 255, (16, 15, 3), np.uint8)})
 FLOATS = spaces.Dict({"image": spaces.Box(0, 1, (16, 15, 3))})
 KINDS = ("torch", "onnx")
+EXPORTED = ("torch", pytest.param("onnx", marks=pytest.mark.slow))  # where a test exports a policy of its own
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
@@ -130,6 +131,7 @@ def both(algo, space, actions, file):
     return RolloutPolicy(algo, space, actions), policy_from_onnx(file)
 
 
+@pytest.mark.slow
 def test_a_double_that_no_float_holds_is_refused_and_nothing_is_acted_on(tmp_path):
     space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     algo = build(space, {"d_hidden": 16, "d_output": 16, "normalize_inputs": False})
@@ -144,7 +146,7 @@ def test_a_double_that_no_float_holds_is_refused_and_nothing_is_acted_on(tmp_pat
             policy(np.zeros((0, 3)), batched_ob=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXPORTED)
 def test_an_action_that_is_not_finite_is_never_returned(kind, tmp_path):
     algo = build(spaces.Dict({"state": spaces.Box(-9, 9, (3,))}))
     with torch.no_grad():
@@ -179,7 +181,7 @@ def test_inf_is_as_far_as_can_be_where_distances_are_read():
     np.testing.assert_array_equal(*actions)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXPORTED)
 def test_a_nested_entry_that_is_not_read_is_not_taken_for_a_mask(kind, tmp_path):
     space = spaces.Dict(
         {"x": spaces.Box(-1, 1, (3,)), "action_mask": spaces.Tuple([spaces.MultiBinary(n) for n in (2, 3)])}
@@ -192,7 +194,7 @@ def test_a_nested_entry_that_is_not_read_is_not_taken_for_a_mask(kind, tmp_path)
     assert policy(given).shape == (2,)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXPORTED)
 def test_a_mask_that_is_forgotten_is_asked_for(kind, tmp_path):
     algo, actions = small_algo("bc", action_space=spaces.Discrete(3)), spaces.Discrete(3)
     policy = RolloutPolicy(algo, action_space=actions)
@@ -208,6 +210,7 @@ def test_a_mask_that_is_forgotten_is_asked_for(kind, tmp_path):
     policy(given)
 
 
+@pytest.mark.slow
 def test_masks_by_factor_are_those_of_the_rows(tmp_path):
     space, actions = spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([3, 3])
     algo = build(space, actions=actions)

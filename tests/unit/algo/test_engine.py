@@ -89,6 +89,7 @@ def test_auto_is_eager_where_the_statistics_are_not_known_yet():
     assert not can_act(algo, deterministic=True)
 
 
+@slow
 def test_denormal_numbers_are_still_numbers_after_it():
     algo, small = small_algo("bc", "gru", ACTION_SPACES["discrete"], WINDOW), torch.full((8,), 1e-39)
     assert can_act(algo, deterministic=True)

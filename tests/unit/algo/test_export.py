@@ -241,6 +241,7 @@ def test_code_that_depends_on_values_is_named_and_nothing_else_is_said(tmp_path,
     assert capfd.readouterr() == ("", "")
 
 
+@slow
 def test_distributions_that_check_are_exported_and_check_afterwards(tmp_path, registries_as_before):
     class CheckedHead(DeterministicHead):
         def forward(self, parameters, action_mask):
@@ -335,6 +336,7 @@ def both(tmp_path, specs, action_space, high=255.0, **values):
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
+@slow
 def test_both_refuse_bytes_for_an_image_of_floats_and_masks_of_values(tmp_path):
     memory = {"type": "gru", "d_hidden": 16}
     for policy in both(tmp_path, IMAGE, ACTION_SPACES["box"], high=1.0, sequence_encoder=memory):

@@ -72,7 +72,7 @@ def test_episodes_in_which_values_choose_are_left_alone():
     torch.testing.assert_close(*found, rtol=0.0, atol=0.0)
 
 
-@pytest.mark.parametrize("encoder", ["mlp", "multimodal"])
+@pytest.mark.parametrize("encoder", ["mlp", pytest.param("multimodal", marks=pytest.mark.slow)])
 def test_rarity_is_1_on_average_and_large_for_what_was_rarely_seen(encoder):
     algo = agent(encoder=encoder)
     net = algo.trunk.timestep_encoder

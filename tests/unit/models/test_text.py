@@ -146,6 +146,7 @@ class Told(gym.Env):
         return self._seen(), float(reached), True, False, {"success": reached}
 
 
+@pytest.mark.slow
 def test_text_of_an_environment_is_learned_from_a_file(tmp_path):
     """Strings of a file become what the environment's Text is observed as; the table lies in the checkpoint."""
     gym.register("tests/Told-v0", Told)

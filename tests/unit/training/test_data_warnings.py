@@ -210,15 +210,15 @@ def test_a_run_goes_on_from_its_own_run_file_by_a_larger_budget(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     small = ["--set", "algo.sequence_encoder.d_model=8", "--set", "experiment.report.enabled=false"]
     words = ["--algo", "bc", "--memory", "feedforward", "--dataset", robomimic("arm.hdf5"), "--name", "r", *small]
-    assert train.main([*words, "--gradient-steps", "40"]) == 0
+    assert train.main([*words, "--gradient-steps", "4"]) == 0
     again = ["--config", "runs/r/config.json", "--resume"]
     capsys.readouterr()
-    assert train.main([*again, "--gradient-steps", "60"]) == 0
-    assert "20 (the last 20 of 60 epochs, 1 each)" in capsys.readouterr().err
-    assert num_epochs_of(tmp_path / "runs/r") == 60
-    assert train.main([*again, "--gradient-steps", "80", "--set", "train.num_epochs=61"]) == 0
-    assert num_epochs_of(tmp_path / "runs/r") == 61
-    assert train.main(["--name", "r", "--resume", "--gradient-steps", "62"]) == 0
-    assert num_epochs_of(tmp_path / "runs/r") == 62
+    assert train.main([*again, "--gradient-steps", "6"]) == 0
+    assert "2 (the last 2 of 6 epochs, 1 each)" in capsys.readouterr().err
+    assert num_epochs_of(tmp_path / "runs/r") == 6
+    assert train.main([*again, "--gradient-steps", "9", "--set", "train.num_epochs=7"]) == 0
+    assert num_epochs_of(tmp_path / "runs/r") == 7
+    assert train.main(["--name", "r", "--resume", "--gradient-steps", "8"]) == 0
+    assert num_epochs_of(tmp_path / "runs/r") == 8
     assert train.main(["--name", "s", "--resume"]) == 2
     assert "nothing to resume: runs/s/config.json does not exist" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Data of scripted experts: kept between runs, and made anew when the code of an expert changes."""
 
 import importlib.util
+import sys
 
 import gymnasium as gym
 
@@ -40,10 +41,11 @@ ENV_ID = "seqrl-tests/Count-v0"
 
 def stored_return(file, action, monkeypatch):
     """Return the mean return of the data that an expert makes whose file says so."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that changes within a second is compiled anew
     file.write_text(CODE.replace("ACTION", str(action)))
     spec = importlib.util.spec_from_file_location("count_world", file)
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "count_world", module)
+    monkeypatch.setitem(sys.modules, "count_world", module)
     spec.loader.exec_module(module)
     gym.registry.pop(ENV_ID, None)
     gym.register(ENV_ID, entry_point=module.Count)
