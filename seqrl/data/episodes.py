@@ -44,7 +44,7 @@ def select_episodes(store: Store, key: str | None) -> np.ndarray:
         return np.arange(len(store))
     if key not in store.info.filters:
         legal = ", ".join(sorted(store.info.filters)) or "none"
-        raise DataError(f"{store.info.source or store.path}: no filter key {key!r}; it has: {legal}")
+        raise DataError(f"{store.label}: no filter key {key!r}; it has: {legal}")
     names = set(store.info.filters[key])
     chosen = np.array([i for i, name in enumerate(store.names) if name in names], np.int64)
     if missing := sorted(names - set(store.names)):

@@ -134,9 +134,9 @@ def agreed_spaces(
     if is_bounded and not ActionCodec(info.action_space).is_bounded and info.actions_are_scaled:
         raise EnvError(
             f"environment {env_id!r} takes {action_space}, but the actions of {info.source or 'the data'} are outside "
-            f"[-1, 1]{f' (they go {reach()})' if reach else ''} and the file names no action space: write the space as "
-            f"JSON to the attribute 'action_space' of the group 'data', for this environment "
-            f"{json.dumps(space_to_json(action_space))}"
+            f"[-1, 1]{f' (they go {reach()})' if reach else ''} and the file names no action space. If they are scaled "
+            "to [-1, 1], clip them to it; if they are in the environment's units, write its space as JSON to the "
+            f"attribute 'action_space' of the group 'data': {json.dumps(space_to_json(action_space))}"
         )
     same_entries = given.keys() == recorded.keys()
     return replace(

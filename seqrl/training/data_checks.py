@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -130,6 +131,21 @@ def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> No
             warn(f"{source.store.label}: {told}")
 
 
+def warn_of_units(world: World, data: Data, warn: Callable[[str], None]) -> None:
+    """Tell of actions that lie in [-1, 1] and are read in the units of an environment with wider bounds."""
+    space = world.info.action_space
+    if not (world.env_obs and isinstance(space, spaces.Box) and (space.high > 1).all() and (space.low < -1).all()):
+        return
+    for source in data.sources:
+        info = source.store.info
+        has_units = not (info.spaces_are_known or info.actions_are_scaled)
+        if has_units and info.action_space == spaces.Box(-1, 1, space.shape, np.float32):
+            warn(
+                f"{source.store.label}: all actions are in [-1, 1], and are read in the units of the environment, "
+                f"which takes {space}. If they are scaled, write them in its units"
+            )
+
+
 def warn_of_density(algo: Algo, data: Data, warn: Callable[[str], None]) -> None:
     """Tell of actions that are often at a bound, where a density that is learned from them has no limit."""
     if not isinstance(getattr(getattr(algo, "actor", None), "head", None), TanhGaussianHead):
@@ -138,17 +154,28 @@ def warn_of_density(algo: Algo, data: Data, warn: Callable[[str], None]) -> None
         if not source.num_transitions:
             continue
         encode = codec_for(source.store.info, algo.codec.space).encode
-
-        def is_at_bound(actions: np.ndarray, encode: Callable[[np.ndarray], np.ndarray] = encode) -> np.ndarray:
-            return np.asarray(np.abs(encode(actions)) > 1 - 1e-5)
-
-        at_bound = column_stats([_some(source)], "prev_action", convert=is_at_bound).mean
+        bounds: tuple[Any, Any] = (-1.0, 1.0)
+        if algo.config.train.normalize_actions == "min_max":
+            reached = column_stats(data.sources, "prev_action", convert=encode)
+            bounds = reached.min, reached.max
+        at_bound = _shares_at_bounds(source, *bounds, encode)
         if (share := at_bound.max()) > OFTEN:
             warn(
                 f"{source.store.label}: action {at_bound.argmax()} is at a bound in {share:.0%} of the steps, where "
                 "the density of tanh_gaussian has no limit: losses may rise while the policy improves. If you choose "
                 "checkpoints by them, set algo.distribution.type=gmm"
             )
+
+
+def _shares_at_bounds(source: Source, low: Any, high: Any, encode: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return the share of steps at which each number of an encoded action is at a bound."""
+    slack = 0.5e-5 * (np.float64(high) - low)
+
+    def is_at_bound(actions: np.ndarray) -> np.ndarray:
+        encoded = encode(actions)
+        return np.asarray((encoded < low + slack) | (encoded > high - slack))
+
+    return column_stats([_some(source)], "prev_action", convert=is_at_bound).mean
 
 
 def warn_of_former_range(algo: Algo, data: Data, warn: Callable[[str], None]) -> None:

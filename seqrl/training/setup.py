@@ -48,6 +48,7 @@ from seqrl.training.data_checks import (
     warn_of_clipped,
     warn_of_density,
     warn_of_former_range,
+    warn_of_units,
 )
 from seqrl.training.init_from import take_weights
 from seqrl.training.learner import Learner, TrainStep
@@ -215,6 +216,7 @@ def check_algo(config: BaseConfig, parts: Parts, warn: Warn) -> None:
     check_relabelers(parts.data)
     check_rewards(config, algo, parts.data, warn)
     warn_of_clipped(parts.world, parts.data, warn)
+    warn_of_units(parts.world, parts.data, warn)
     warn_of_density(algo, parts.data, warn)
     if is_collecting(config, parts.role) or parts.commands_actors:
         check_collection(config, algo, parts.world)

@@ -82,12 +82,11 @@ def find_data(config: BaseConfig, dataset: TrainingDataset | None = None, valid:
     stores = open_data(config)
     if not stores:
         return Data()
-    summary = summarize(stores)
     chosen, held_out = split_sources(config, stores)
     check_goals(config, chosen)
     if valid is None and held_out:
         valid = sequence_dataset(config, held_out)
-    return Data(chosen, valid, dataset, summary)
+    return Data(chosen, valid, dataset, summarize(stores, chosen))
 
 
 def sequence_dataset(config: BaseConfig, sources: Sequence[Source]) -> SequenceDataset:
@@ -240,9 +239,9 @@ def _labels(config: BaseConfig, stores: list[tuple[DataSection, Store]]) -> list
     return labels
 
 
-def summarize(stores: list[tuple[DataSection, Store]]) -> dict[str, float]:
-    """Return the size of the data: trajectories, transitions, megabytes, mean return."""
-    returns = np.concatenate([store.total_reward for _, store in stores])
+def summarize(stores: list[tuple[DataSection, Store]], chosen: list[Source]) -> dict[str, float]:
+    """Return the size of the data: trajectories, transitions, megabytes; and the mean return that is trained on."""
+    returns = np.concatenate([source.store.total_reward[source.numbers] for source in chosen])
     return {
         "trajectories": sum(len(store) for _, store in stores),
         "transitions": sum(store.num_transitions for _, store in stores),

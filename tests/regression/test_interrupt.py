@@ -272,8 +272,10 @@ def test_all_epochs_since_the_last_checkpoint_are_named_and_a_callback_is_told_t
     run(offline(tmp_path / "other", **changes), callbacks=[Saver()])
     assert "nothing is saved within epoch 1, as the run collects" in caplog.text
     caplog.clear()
-    run(offline(tmp_path, **changes), resume=True)
-    assert "nothing is left to learn: 6 epochs are done, and train.num_epochs is 6" in caplog.text
+    before = (tmp_path / "run/config.json").read_bytes()
+    run(offline(tmp_path, **{**changes, "train": {"num_epochs": 4}}), resume=True)
+    assert "nothing is left to learn: 6 epochs are done, and train.num_epochs is 4; raise it, or the" in caplog.text
+    assert (tmp_path / "run/config.json").read_bytes() == before
 
 
 def test_no_other_thread_and_nobody_elses_handler_is_touched(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,8 @@ from seqrl.data.readers.base import NamedTrajectories, Opened, Reader, narrowed
 from seqrl.data.readers.robomimic import naming, natural_order
 from seqrl.data.store_info import StoreInfo
 
+logger = logging.getLogger(__name__)
+
 _ENDS = ("episode", "episode_ends", "terminated", "truncated")
 _PLAIN = ("actions", "rewards", "action_mask", *_ENDS)
 _BY_NAME = ("obs/", "next_obs/", "goal/")
@@ -26,6 +30,14 @@ _EXAMPLE = (
     '{"obs/obs": "states", "next_obs/obs": "next_states", "actions": "acts", "rewards": "rews", "terminated": "dones"}'
     " (obs/NAME: the key of the environment's Dict, or obs/obs for a plain Box)"
 )
+_OF_D4RL = {
+    "obs/obs": "observations",
+    "next_obs/obs": "next_observations",
+    "actions": "actions",
+    "rewards": "rewards",
+    "terminated": "terminals",
+    "truncated": "timeouts",
+}
 _DAMAGES = (OSError, ValueError, SyntaxError, TypeError, LookupError, TokenError, RecursionError, MemoryError)
 """What NumPy raises for damaged headers, which it reads as Python literals."""
 _READ_BYTES = 1 << 22
@@ -163,11 +175,14 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
     with _naming(path), ExitStack() as stack:
-        there = ", ".join(sorted(_Source(path, stack).names))
+        names = _Source(path, stack).names
+    there = ", ".join(sorted(names))
     if not columns:
+        usual = {key: name for key, name in _OF_D4RL.items() if name in names}
+        example = json.dumps(usual) if {"obs/obs", "actions"} <= usual.keys() else _EXAMPLE
         raise DataError(
             f"{path} has the arrays {there}; say in columns what they are, or add a reader (--plugin); for instance "
-            f"columns = {_EXAMPLE}"
+            f"columns = {example}"
         )
     unknown = [k for k in columns if k not in _PLAIN and not k.startswith(_BY_NAME)]
     if unknown:
@@ -181,6 +196,8 @@ def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
             f"{path}: columns: every obs/NAME needs a next_obs/NAME; names of obs: {', '.join(sorted(obs))}; of "
             f"next_obs: {', '.join(sorted(after))}"
         )
+    if unread := sorted(names - set(columns.values())):
+        logger.warning("%s: columns does not name %s, which is not read", path, ", ".join(unread))
     return dict(columns)
 
 

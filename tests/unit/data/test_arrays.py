@@ -1,6 +1,7 @@
 """Arrays of one's own, declared by ``columns``: what was saved is read, or a clear error."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -151,6 +152,19 @@ def test_what_is_wrong_is_told(tmp_path, columns, message):
     np.savez(tmp_path / "x.npz", **steps())
     with pytest.raises(DataError, match=message):
         open_store(str(tmp_path / "x.npz"), {"columns": columns})
+
+
+def test_columns_as_d4rl_names_them_are_proposed_and_what_is_left_out_is_told(tmp_path, caplog):
+    arrays = {"observations": "states", "actions": "acts", "terminals": "dones", "timeouts": "timeouts"}
+    np.savez(tmp_path / "x.npz", **{name: steps()[own] for name, own in arrays.items()})
+    columns = {"obs/obs": "observations", "actions": "actions", "terminated": "terminals", "truncated": "timeouts"}
+    with pytest.raises(DataError, match=re.escape(f"for instance columns = {json.dumps(columns)}")):
+        open_store(str(tmp_path / "x.npz"))
+    assert len(open_store(str(tmp_path / "x.npz"), {"columns": columns})) == len(LENGTHS)
+    assert "does not name" not in caplog.text
+    del columns["truncated"]
+    assert len(open_store(str(tmp_path / "x.npz"), {"columns": columns})) < len(LENGTHS)
+    assert "x.npz: columns does not name timeouts, which is not read" in caplog.text
 
 
 @pytest.mark.parametrize("bad", ["objects", "fortran", "number"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import h5py
 import numpy as np
@@ -33,9 +34,10 @@ def robomimic(path, *, scale=1.0, entries=(("a", 2), ("b", 3)), has_rewards=True
     return str(path)
 
 
-def warnings_of(folder, name, paths, algo="bc", **values):
+def warnings_of(folder, name, paths, algo="bc", env=None, **values):
     """Train a little, and return what the run warns of."""
     config = {
+        "env": {"id": env},
         "experiment": {
             "output_dir": str(folder),
             "name": name,
@@ -180,16 +182,43 @@ def test_actions_at_their_bounds_are_told_where_densities_have_no_limit_there(tm
     assert "is at a bound" not in warnings_of(tmp_path, "iql", [path], algo="iql", normalize_actions="none")
 
 
+def test_bounds_of_scaled_actions_are_those_of_the_data(tmp_path):
+    path = robomimic(tmp_path / "degrees.hdf5", scale=90.0)
+    assert "is at a bound" not in warnings_of(tmp_path, "free", [path])
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            demo["actions"][:3, 1] = [-90.0, 90.0, 90.0]
+    assert "action 1 is at a bound in 50% of the steps" in warnings_of(tmp_path, "gripper", [path])
+
+
+def test_actions_in_one_that_are_taken_for_wider_units_are_told(tmp_path):
+    path, told = robomimic(tmp_path / "swing.hdf5", entries=[("obs", 3)]), "are read in the units of the environment"
+    with h5py.File(path, "a") as file:
+        for demo in file["data"].values():
+            actions = demo["actions"][:, :1]
+            del demo["actions"]
+            demo["actions"] = actions
+    given = {"env": "Pendulum-v1", "normalize_actions": "none"}
+    assert told not in warnings_of(tmp_path, "scaled", [path], **given)
+    space = {"type": "Box", "shape": [1], "dtype": "float32", "low": -1.0, "high": 1.0}
+    for bound in (1.0, 2.0):
+        with h5py.File(path, "a") as file:
+            file["data"].attrs["action_space"] = json.dumps({**space, "low": -bound, "high": bound})
+        assert (told in warnings_of(tmp_path, f"units_{bound}", [path], **given)) == (bound == 1.0)
+
+
 def test_filter_keys_that_split_a_file_and_are_not_used_are_told(tmp_path, caplog):
     path = robomimic(tmp_path / "split.hdf5")
     with h5py.File(path, "a") as file:
         file["mask/train"], file["mask/valid"] = ([f"demo_{i}" for i in own] for own in ((0, 1, 2), (3,)))
+        file["data/demo_3/rewards"][-1] = 9.0
     warnings_of(tmp_path, "all", [path])
     assert "split.hdf5: its filter keys train and valid are not used" in caplog.text
     caplog.clear()
     keys = {"filter_key": "train", "valid_filter_key": "valid"}
-    warnings_of(tmp_path, "split", [], data=[{"path": path, **keys}])
+    text = warnings_of(tmp_path, "split", [], data=[{"path": path, **keys}])
     assert "filter keys" not in caplog.text
+    assert re.search(r"mean return +1\n", text)
 
 
 def test_episodes_without_dones_are_told(tmp_path, caplog):
