@@ -276,7 +276,7 @@ def _naming_plugins(checkpoint: Checkpoint) -> Iterator[None]:
     except (RegistryError, ConfigError) as error:
         if not (told := missing_plugins(checkpoint)):
             raise
-        raise CheckpointError(f"{error}\n{told}") from error
+        raise CheckpointError(f"{told}\n{error}") from error
 
 
 def missing_plugins(checkpoint: Checkpoint) -> str:
@@ -286,7 +286,7 @@ def missing_plugins(checkpoint: Checkpoint) -> str:
         return ""
     return (
         f"{checkpoint.path} was trained with plug-ins, which are never imported unasked: {', '.join(needed)}. If you "
-        "trust them, pass --plugin FILE, or plugins=[FILE] in Python."
+        "trust them, pass --plugin NAME for each, or plugins=[NAME, ...] in Python."
     )
 
 

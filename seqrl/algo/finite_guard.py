@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,6 +21,27 @@ class NonFiniteError(TrainingError):
         self.batches = batches
 
 
+@dataclass(frozen=True)
+class _Flag:
+    step: int
+    bad: Tensor
+    event: torch.cuda.Event | None
+    batches: list[SeqBatch]
+    metrics: Mapping[str, Tensor]
+
+    def told(self) -> str:
+        """Return what was not finite, and what to do."""
+        losses = {k: v for k, v in self.metrics.items() if k.startswith("loss/")}
+        bad = [name for name, value in losses.items() if not torch.isfinite(value).all()]
+        what = (
+            ", ".join(bad) if bad else "a gradient (the losses were finite)" if losses else "the loss or its gradient"
+        )
+        return (
+            f"not finite at gradient step {self.step}: {what}; the update was suppressed. Look for bad values in the "
+            "data, lower algo.optimizer.learning_rate, or go on regardless with train.on_nonfinite=skip"
+        )
+
+
 class FiniteGuard:
     """Keeps each step's flag until its copy has reached the host, normally one step later.
 
@@ -32,18 +55,18 @@ class FiniteGuard:
     def __init__(self, *, stop: bool) -> None:
         self.num_skipped = 0
         self._stop = stop
-        self._pending: deque[tuple[int, Tensor, torch.cuda.Event | None, list[SeqBatch]]] = deque()
+        self._pending: deque[_Flag] = deque()
         self._before: list[SeqBatch] = []
 
-    def push(self, bad: Tensor, batches: list[SeqBatch], step: int) -> None:
-        """Take a step's flag, a bool scalar on the device, and the batches that made the step."""
+    def push(self, bad: Tensor, batches: list[SeqBatch], step: int, metrics: Mapping[str, Tensor]) -> None:
+        """Take a step's flag, a bool scalar on the device, and the batches and metrics that made the step."""
         event = None
         if bad.is_cuda:
             host = torch.empty((), dtype=torch.bool, pin_memory=True)
             bad = host.copy_(bad, non_blocking=True)
             event = torch.cuda.Event()
             event.record()
-        self._pending.append((step, bad, event, batches))
+        self._pending.append(_Flag(step, bad, event, batches, metrics))
 
     def check(self, *, wait: bool = False) -> None:
         """Read the flags that have arrived, or all of them if ``wait``.
@@ -52,19 +75,14 @@ class FiniteGuard:
             NonFiniteError: If one is set and the guard is to stop.
         """
         while self._pending:
-            step, flag, event, batches = self._pending[0]
-            if event is not None and not wait and not event.query():
+            flag = self._pending[0]
+            if flag.event is not None and not wait and not flag.event.query():
                 return
-            if event is not None and wait:
-                event.synchronize()
+            if flag.event is not None and wait:
+                flag.event.synchronize()
             self._pending.popleft()
-            if bool(flag):
+            if bool(flag.bad):
                 self.num_skipped += 1
                 if self._stop:
-                    raise NonFiniteError(
-                        f"the loss or its gradient was not finite at gradient step {step}; the update was suppressed. "
-                        "Look for bad values in the data, lower algo.optimizer.learning_rate, or go on regardless with "
-                        "train.on_nonfinite=skip",
-                        [*self._before, *batches],
-                    )
-            self._before = batches
+                    raise NonFiniteError(flag.told(), [*self._before, *flag.batches])
+            self._before = flag.batches

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from seqrl.core.errors import PluginError
 from seqrl.core.registry import FILTERS
 from seqrl.core.tensors import SeqBatch
 
@@ -15,7 +16,13 @@ MAX_EXPONENT = 80.0
 
 
 def masked_mean(values: Float[Tensor, "*lead"], mask: Bool[Tensor, "*lead"]) -> Float[Tensor, ""]:
-    """Mean of ``values`` where ``mask`` is True; padding has no influence, whatever it holds; 0 if all is padding."""
+    """Mean of ``values`` where ``mask`` is True; padding has no influence, whatever it holds; 0 if all is padding.
+
+    Raises:
+        PluginError: If there is not one value for each flag.
+    """
+    if values.shape != mask.shape:
+        raise PluginError(f"values of shape {tuple(values.shape)} do not fit a mask of shape {tuple(mask.shape)}")
     total = values.masked_fill(~mask, 0.0).sum()
     return total / mask.sum().clamp(min=1)
 

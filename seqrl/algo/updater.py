@@ -168,7 +168,7 @@ class Updater:
             losses.metrics["optim/grad_norm"] = norm = self._clipper.clip(  # its norm is the same on all ranks
                 self._bad if self._accelerator.num_processes == 1 else None
             )
-            self._update()
+            self._update(losses.metrics)
             if self._algo.wants_metrics:
                 losses.metrics["optim/learning_rate"] = norm.new_full((), self.learning_rate)
                 losses.metrics.update(self._metrics())
@@ -196,7 +196,7 @@ class Updater:
         }
         return {f"optim/{kind}_{name}": value for kind, each in found.items() for name, value in each.items()}
 
-    def _update(self) -> None:
+    def _update(self, metrics: Mapping[str, Tensor]) -> None:
         """Step unless something is not finite, and let the algorithm follow."""
         bad = self._clipper.is_bad
         if self._accelerator.scaler is None:  # float16's scaler looks for overflow itself
@@ -204,10 +204,10 @@ class Updater:
                 self._raw_optimizer.found_inf = bad.float().reshape(())  # type: ignore[attr-defined]
             elif _is_set(bad):
                 self._drop_gradients()
-            self.guard.push(bad, self._batches, self.num_steps)
+            self.guard.push(bad, self._batches, self.num_steps, metrics)
         elif self._bad is not None:  # a loss is not scaled, so no smaller scale mends it
             bad_anywhere = self._accelerator.reduce(self._bad.float(), "sum") > 0
-            self.guard.push(bad_anywhere, self._batches, self.num_steps)
+            self.guard.push(bad_anywhere, self._batches, self.num_steps, metrics)
         with flushed_denormals():  # moments of idle weights decay to such numbers
             (self._raw_optimizer if self._accelerator.scaler is None else self._optimizer).step()
         self._drop_gradients()

@@ -21,7 +21,7 @@ from seqrl.algo.objectives import masked_mean, n_step_targets
 from seqrl.algo.targets import follow, frozen_copy
 from seqrl.algo.trunk import build_trunk
 from seqrl.configs.sections.agent import ValueSection
-from seqrl.core.errors import ConfigError, DataError
+from seqrl.core.errors import ConfigError, DataError, PluginError
 from seqrl.core.registry import Choice
 from seqrl.core.spaces import MASK_KEY
 from seqrl.core.tensors import SeqBatch, SeqInputs
@@ -260,6 +260,7 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
 
     def _weighed(self, terms: Terms, batch: SeqBatch, edit: MaskEdit, metrics: dict[str, Tensor]) -> list[Tensor]:
         """Return the losses, weighed, over the transitions that count, and log each."""
+        terms = self._checked(terms, batch.mask)
         each = [_times(w, loss.detach()) for w, loss in terms.losses.values() if loss.dim() > 0]
         mask = edit(batch, torch.stack(each).sum(0), batch.mask) if each else batch.mask
         parts = []
@@ -269,6 +270,18 @@ class ValueAgent(PolicyAlgo[ValueSectionT], ValueAlgo):
             parts.append(_times(weight, value))
         metrics |= terms.metrics
         return parts
+
+    def _checked(self, terms: object, mask: Tensor) -> Terms:
+        name = type(self).__name__
+        if not isinstance(terms, Terms):
+            raise PluginError(f"{name}: critic_terms and actor_terms have to return Terms, one returned {terms!r}")
+        for key, (_, loss) in terms.losses.items():
+            if loss.dim() > 0 and loss.shape != mask.shape:
+                raise PluginError(
+                    f"{name}: loss {key!r} has shape {tuple(loss.shape)}; expected {tuple(mask.shape)}, one number per "
+                    "transition, or a scalar"
+                )
+        return terms
 
     def targets(self, batch: SeqBatch, values: Float[Tensor, "B T G"]) -> Float[Tensor, "B T G"]:
         """Return bootstrapped targets, in multiplied reward units.

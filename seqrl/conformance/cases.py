@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from seqrl.algo import Algo, algo_factory
+from seqrl.algo import ALGOS, Algo, algo_factory
 from seqrl.configs import BaseConfig, config_factory
 from seqrl.configs.base_config import CONFIGS
 from seqrl.core.errors import RegistryError
@@ -75,6 +75,19 @@ SMALL_SECTION: dict[str, dict[str, Any]] = {
 """Settings that make an algorithm tiny; one that is not listed is checked at its defaults."""
 
 
+def check_has_config(algo: str) -> None:
+    """Check that an algorithm that has a factory has a config class, too.
+
+    Raises:
+        RegistryError: If not.
+    """
+    if algo in ALGOS and algo not in CONFIGS:
+        raise RegistryError(
+            f"algorithm {algo!r} has no config class: derive one from BaseConfig, and register it by "
+            f"@register_config({algo!r})"
+        )
+
+
 def small_config(
     algo: str = "bc", memory: str = "transformer", window: int = 6, encoder: str = "mlp", **algo_values: Any
 ) -> BaseConfig:
@@ -83,11 +96,7 @@ def small_config(
     Raises:
         RegistryError: If the algorithm has no config class.
     """
-    if algo not in CONFIGS:
-        raise RegistryError(
-            f"algorithm {algo!r} has no config class: derive one from BaseConfig, and register it by "
-            f"@register_config({algo!r})"
-        )
+    check_has_config(algo)
     chosen = {"sequence_encoder": {"type": memory, **SMALL_MEMORY.get(memory, {})}, **_SMALL_ALGO}
     chosen |= SMALL_SECTION.get(algo, {})
     values = {

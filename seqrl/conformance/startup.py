@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 
+import torch
 from pydantic_core import PydanticSerializationError
 
 from seqrl.configs import BaseConfig, Section, config_factory
@@ -24,7 +25,7 @@ BUDGET_S = 0.5
 def check_run(config: BaseConfig) -> None:
     """Check that the config can be saved, and run the cheap checks on memories of plug-ins; generators stay as before.
 
-    A memory that cannot be checked here, for instance because it needs a GPU, is let through with a warning.
+    A memory that may need a GPU, which the checks do not use, is let through with a warning.
 
     Raises:
         ConfigError: If one breaks its contract, or the config would not be read again as it is.
@@ -53,7 +54,7 @@ def _check_saved(config: BaseConfig) -> None:
 
 
 def _check(key: str, case: MemoryCase) -> None:
-    begin = time.perf_counter()
+    begin, problem = time.perf_counter(), None
     for check in CHECKS.values():
         if not check.cheap or time.perf_counter() - begin > BUDGET_S:
             continue
@@ -64,6 +65,8 @@ def _check(key: str, case: MemoryCase) -> None:
             raise ConfigError(f"{key}: memory {case.name!r}: {error} (seqrl check-plugin runs all checks)") from error
         except Exception as error:
             module = sys.modules.get(SEQUENCE_ENCODERS.get(case.name).__module__)
-            problem = located(error, getattr(module, "__file__", None) or "")
-            logger.warning("%s: memory %r could not be checked before the run: %s", key, case.name, problem)
-            return
+            problem = problem or located(error, getattr(module, "__file__", None) or "")
+    if problem is not None and not torch.cuda.is_available():
+        raise ConfigError(f"{key}: memory {case.name!r}: {problem} (seqrl check-plugin runs all checks)")
+    if problem is not None:
+        logger.warning("%s: memory %r could not be checked before the run: %s", key, case.name, problem)

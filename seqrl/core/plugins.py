@@ -108,7 +108,8 @@ def _load_file(path: Path) -> None:
 
 
 def _load_module(name: str) -> None:
-    folder = f"plug-in {name!r} is a folder; name a .py file in it" if os.path.isdir(name) else None
+    file = "its __init__.py" if os.path.isfile(os.path.join(name, "__init__.py")) else "a .py file in it"
+    folder = f"plug-in {name!r} is a folder; name {file}" if os.path.isdir(name) else None
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(folder or f"plug-in {name!r} is not a module")
     try:

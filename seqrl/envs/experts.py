@@ -33,5 +33,8 @@ def make_expert(env_id: str) -> Expert:
     """
     name = env_id.split(":")[-1]
     if name not in EXPERTS:
-        raise EnvError(f"environment {env_id!r} has no scripted expert; those that have: {', '.join(EXPERTS.names())}")
+        raise EnvError(
+            f"environment {env_id!r} has no scripted expert; those that have: {', '.join(EXPERTS.names())}. Write one "
+            "in a plug-in (seqrl.envs.register_expert), or let a policy act (--agent)"
+        )
     return EXPERTS.get(name)()

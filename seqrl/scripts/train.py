@@ -392,6 +392,9 @@ def resolve_config(
     by_place = {Path(name).absolute() if name.endswith(".py") else name: name for name in named}
     if plugins := load_plugins(by_place.values()):
         values["plugins"] = plugins
+        from seqrl.conformance.cases import check_has_config
+
+        check_has_config(str(values.get("algo_name")))
     overrides = [*(_tiny(values, args.set) if args.debug else ()), *args.set]
     if args.debug and (args.env_steps or value_at(values, "collect.steps_per_epoch")):
         overrides.insert(0, "collect.steps_per_epoch=64")

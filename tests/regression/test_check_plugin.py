@@ -146,8 +146,10 @@ def test_an_algorithm_without_a_config(tmp_path, capsys):
         .replace("nothing_at_all", "bare_log")
     )
     assert check_plugin.main([str(file)]) == 1
-    expected = "FAIL  algorithm 'bare_bc': algorithm 'bare_bc' has no config class: derive one from BaseConfig"
-    assert expected in capsys.readouterr().out
+    expected = "algorithm 'bare_bc' has no config class: derive one from BaseConfig"
+    assert f"FAIL  algorithm 'bare_bc': {expected}" in capsys.readouterr().out
+    assert train.main(["--algo", "bare_bc", "--plugin", str(file)]) == 2
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "code"), [("x = 1", 2), ("x = 1 / 0", 1), (None, 2)])

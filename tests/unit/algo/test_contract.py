@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from seqrl.algo import ALGOS, BC, ChunkPolicy, algo_factory
+from seqrl.algo import ALGOS, BC, ChunkPolicy, Terms, algo_factory
 from seqrl.algo.acting import VectorPolicy
 from seqrl.algo.algo import Algo
 from seqrl.algo.ema import AveragedNets
@@ -27,6 +27,22 @@ def test_an_unfit_action_space_is_refused_by_its_kind(monkeypatch):
     with pytest.raises(ConfigError, match=r"'bc' takes actions that are binary or continuous; .* are multi_discrete"):
         small_algo("bc", action_space=ACTION_SPACES["multi_discrete"])
     small_algo("bc", action_space=ACTION_SPACES["box"])
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (lambda loss: Terms({"a": (1.0, loss[..., None])}), r"IQL: loss 'a' has shape \(4, 6, 1\); expected \(4, 6\)"),
+        (lambda loss: Terms({"a": (1.0, loss[:, :-1])}), r"IQL: loss 'a' has shape \(4, 5\); expected \(4, 6\)"),
+        (lambda loss: None, "IQL: critic_terms and actor_terms have to return Terms, one returned None"),
+    ],
+)  # fmt: skip
+def test_a_loss_of_another_shape_is_named(given, told, monkeypatch):
+    algo, batch = small_algo("iql", action_space=ACTION_SPACES["box"]), random_batch(ACTION_SPACES["box"])
+    monkeypatch.setattr(algo, "actor_terms", lambda p: given(algo.log_prob_of_data(p).mean(-1)))
+    with pytest.raises(PluginError, match=told):
+        algo.compute_losses(algo.process_batch_for_training(batch))
 
 
 def test_a_policy_that_counts_its_rewards_refuses_to_go_without():

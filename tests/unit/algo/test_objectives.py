@@ -14,6 +14,7 @@ from seqrl.algo.objectives import (
     ramp_filter,
     random_subset_reduction,
 )
+from seqrl.core.errors import PluginError
 
 
 def brute_force_target(rewards, terminated, mask, values, gamma, n, t):
@@ -66,6 +67,13 @@ def test_masked_mean():
     mask = torch.tensor([[True, True, False], [True, False, False]])
     assert masked_mean(values, mask).item() == pytest.approx(7 / 3)
     assert masked_mean(values, torch.zeros_like(mask)).item() == 0.0
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_mean_of_values_that_only_broadcast_with_the_mask_is_refused():
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    with pytest.raises(PluginError, match=r"values of shape \(3, 3, 1\) do not fit a mask of shape \(3, 3\)"):
+        masked_mean(torch.arange(9.0).view(3, 3, 1), mask)
 
 
 def test_subsets_are_distinct_and_uniform():

@@ -126,5 +126,5 @@ def test_a_loss_that_is_not_finite_is_told_whatever_scales_it():
     batch = algo.process_batch_for_training(random_batch(SPACE))
     batch.inputs.obs["state"][0, 0, 0] = torch.nan
     algo.train_on_batch(batch)
-    with pytest.raises(NonFiniteError):
+    with pytest.raises(NonFiniteError, match=r"^not finite at gradient step 0: loss/nll; the update"):
         algo.updater.guard.check(wait=True)

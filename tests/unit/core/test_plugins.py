@@ -136,6 +136,7 @@ def test_one_by_itself_is_a_list_of_one_and_is_loaded_then(tmp_path, loads):
         (".", "'.' is a folder; name a .py file in it"),
         ("folder", "'folder' is a folder; name a .py file in it"),
         ("./folder", "'./folder' is a folder"),
+        ("./package", "'./package' is a folder; name its __init__.py"),
         ("a b", "'a b' is not a module"),
         ("a\0b", "is not a module"),
         ("..x", "is not a module"),
@@ -145,6 +146,8 @@ def test_one_by_itself_is_a_list_of_one_and_is_loaded_then(tmp_path, loads):
 )
 def test_what_cannot_be_a_plugin_is_an_error(name, message, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").touch()
     (tmp_path / "broken.py").write_text("x = 1\nprint(\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -156,5 +159,5 @@ def test_a_folder_that_python_would_import_without_code_is_an_error(tmp_path, mo
     (tmp_path / "plugs" / "memory.py").write_text(COUNTING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="'plugs' is a folder; name"):
+    with pytest.raises(ConfigError, match=r"'plugs' is a folder; name"):
         load_plugins("plugs")

@@ -147,7 +147,7 @@ def test_actions_of_a_robomimic_file_that_leave_its_convention_are_told_with_the
     data = {"path": str(tmp_path / "x.hdf5")}
     with pytest.raises(ConfigError, match=r"x.hdf5 does not say .* from -2.5 to 2.25\): write the space as JSON"):
         experiment(tmp_path, data).start()
-    message = r"actions of .*x.hdf5 are outside \[-1, 1\] \(they go from -2.5 to 2.25\) .*clip them to it; .*: {\"type\": \"Box"
+    message = r"actions of .*x.hdf5 are outside \[-1, 1\] \(they go from -2.5 to 2.25\) .*clip them to it; .*: .\"type"
     with pytest.raises(EnvError, match=message):
         experiment(tmp_path, data, **PENDULUM).start()
 
