@@ -39,7 +39,9 @@ class IRIS(HBC[IRISSection]):
     def _create_networks(self) -> None:
         super()._create_networks()
         section = self.algo_config
-        shared = {name: getattr(section, name) for name in ("sequence_encoder", "memory_dropout", "actor")}
+        shared = {
+            name: getattr(section, name) for name in ("sequence_encoder", "memory_dropout", "memory_bypass", "actor")
+        }
         chosen = {name: getattr(section.value, name) for name in type(section.value).model_fields}
         self.value = self._part(IQL, IQLSection(**chosen, **shared), self.obs)
         self.parts["value"] = self.value

@@ -27,6 +27,8 @@ class Trunk(nn.Module):
         sequence_encoder: Remembers.
         prev_dropout: Share of windows in which the previous action and reward are 0 throughout, in training.
         memory_dropout: Share of the memory's outputs that are 0, in training.
+        memory_bypass: Append the input's encoding to the memory's output, which is 0 throughout in this share of
+            windows, in training; None appends nothing.
     """
 
     def __init__(
@@ -35,13 +37,15 @@ class Trunk(nn.Module):
         sequence_encoder: SequenceEncoder,
         prev_dropout: float = 0.0,
         memory_dropout: float = 0.0,
+        memory_bypass: float | None = None,
     ) -> None:
         super().__init__()
         self.timestep_encoder = timestep_encoder
         self.sequence_encoder = sequence_encoder
-        self.d_output = sequence_encoder.d_output
+        self.d_output = sequence_encoder.d_output + (0 if memory_bypass is None else timestep_encoder.d_output)
         self.prev_dropout = prev_dropout
         self.memory_dropout = memory_dropout
+        self.memory_bypass = memory_bypass
 
     def forward(
         self, inputs: SeqInputs, state: State | None = None, *, before: SeqInputs | None = None
@@ -61,7 +65,12 @@ class Trunk(nn.Module):
             seen_before, seen = self._encoded(_with_prev_hidden(before, hidden), now)
             start = self._burned_in(before.step, seen_before, inputs.step[:, 0])
         encoded, after = self.sequence_encoder(seen, inputs.step, start)
-        return dropout(encoded, self.memory_dropout, self.training), None if state is None else after
+        encoded = dropout(encoded, self.memory_dropout, self.training)
+        if self.memory_bypass is not None:
+            if self.training:
+                encoded = encoded * (torch.rand(len(encoded), 1, 1, device=encoded.device) >= self.memory_bypass)
+            encoded = torch.cat([encoded, seen], -1)
+        return encoded, None if state is None else after
 
     def _encoded(self, before: SeqInputs, inputs: SeqInputs) -> tuple[Tensor, Tensor]:
         """Return both as vectors, those before without gradients; images are altered in the same way in both."""
@@ -163,4 +172,4 @@ def build_trunk(
     name, options = sequence_encoder.choice()
     window = options.pop("window_steps", None) or config.train.window_steps
     encoder = make_sequence_encoder(name, timestep_encoder.d_output, window, options)
-    return Trunk(timestep_encoder, encoder, seen.prev_dropout, config.algo.memory_dropout)
+    return Trunk(timestep_encoder, encoder, seen.prev_dropout, config.algo.memory_dropout, config.algo.memory_bypass)

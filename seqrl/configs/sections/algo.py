@@ -21,6 +21,13 @@ class AlgoSection(Section):
     memory_dropout: float = Field(
         0.0, ge=0.0, lt=1.0, description="Share of the memory's outputs that training drops; 0.3 if data are few."
     )
+    memory_bypass: float | None = Field(
+        None,
+        ge=0.0,
+        lt=1.0,
+        description="Let the heads read the present input beside the memory, and alone in this share of the training "
+        "windows; null: only the memory.",
+    )
     optimizer: OptimizerSection = OptimizerSection()
     average_decay: float | None = Field(
         0.999,

@@ -21,11 +21,11 @@ ACTIONS = gym.spaces.Discrete(4)
 class Seen(TimestepEncoder):
     """Keeps what it was given."""
 
-    d_output = 3
+    d_output, value = 3, 0.0
 
     def forward(self, inputs):
         self.given = inputs
-        return torch.zeros(*inputs.step.shape, 3)
+        return torch.full((*inputs.step.shape, 3), self.value)
 
 
 class Ones(SequenceEncoder):
@@ -76,6 +76,21 @@ def test_outputs_of_the_memory_are_dropped_in_training_only():
     torch.testing.assert_close(encoded[encoded != 0], torch.full_like(encoded[encoded != 0], 1 / 0.7))
     trunk.eval()
     assert (trunk(inputs)[0] == 1).all()
+
+
+def test_the_memory_is_bypassed_in_whole_windows_of_training():
+    torch.manual_seed(0)
+    trunk, inputs = trunk_of(memory_bypass=0.25), inputs_of(2000)
+    trunk.timestep_encoder.value = 7.0
+    encoded, _ = trunk(inputs)
+    remembered, seen = encoded.split(3, -1)
+    assert trunk.d_output == 6
+    assert (seen == 7).all()
+    hidden = (remembered == 0).all((1, 2))
+    assert ((remembered == 0) == hidden[:, None, None]).all()
+    assert 0.2 < hidden.float().mean() < 0.3
+    trunk.eval()
+    assert (trunk(inputs)[0] == torch.tensor([1.0, 1, 1, 7, 7, 7])).all()
 
 
 @pytest.mark.parametrize("encoder", ["auto", "mlp"])
