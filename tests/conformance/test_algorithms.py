@@ -55,7 +55,9 @@ def test_algorithm(name, check, memory, actions, encoder):
     CHECKS[check](AlgoCase(name, memory, actions, encoder))
 
 
-@pytest.mark.parametrize(("name", "values"), [("bcq", {"perturbation": 0.1}), ("cql", {"target_gap": 5.0})])
+@pytest.mark.parametrize(
+    ("name", "values"), [("bcq", {"perturbation": 0.1}), ("cql", {"target_gap": 5.0}), ("iris", {"memory_bypass": 0.5})]
+)
 @pytest.mark.parametrize("check", [resumed_equals_uninterrupted, nonfinite_batch_moves_nothing])
 def test_what_only_some_settings_have_is_saved_and_kept(check, name, values):
     check(AlgoCase(name, "gru", "box", values=values))
