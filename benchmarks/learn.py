@@ -7,8 +7,9 @@ python benchmarks/learn.py --table              # only write the tables from the
 
 A row is a run file under ``benchmarks/learning/``, or what ``seqrl train --env-steps`` makes of a budget; its variants
 (another agent, a control without a memory) are what ``--set`` changes about it. A run takes one core and at most ten
-minutes, one of ``--defaults`` twenty (MuJoCo and MiniGrid: up to eighty). Its result is written to
-``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, is in ``runs/learning``.
+minutes, one of ``--defaults`` twenty (in MuJoCo and MiniGrid, whose steps are dear, up to eighty). Its result is
+written to ``benchmarks/learning/results/``, and its folder, for ``seqrl compare`` and ``seqrl probe``, lies in
+``runs/learning``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from record import provenance, table, write_table
 from run_queue import run_python, work
 
 ROOT = Path(__file__).parents[1]
-HERE, RUNS = ROOT / "benchmarks/learning", ROOT / "runs/learning"
+HERE = ROOT / "benchmarks/learning"
+RUNS = ROOT / "runs/learning"
 sys.path.insert(0, str(ROOT))
 
 from seqrl.configs.differences import with_defaults  # noqa: E402
@@ -397,10 +399,8 @@ def is_averaged(result: dict[str, Any]) -> bool:
 
 def is_of_now(result: dict[str, Any]) -> bool:
     """Tell whether a run had the setting as it is now: averages, and what came later for discrete actions."""
-    row, algo = result["row"], result["config"]["algo"]
-    is_bypassed = row in HARD or algo["sequence_encoder"]["type"] == "feedforward" or "memory_bypass" in algo
-    is_new = (explores_by_episode(result) or row not in HARD) and "novelty" in algo and is_bypassed
-    return is_averaged(result) and (row in CONTINUOUS or is_new)
+    has_novelty = "novelty" in result["config"]["algo"] or result["row"] in CONTINUOUS
+    return is_averaged(result) and has_novelty and (explores_by_episode(result) or result["row"] not in HARD)
 
 
 def explores_by_episode(result: dict[str, Any]) -> bool:
@@ -410,8 +410,8 @@ def explores_by_episode(result: dict[str, Any]) -> bool:
 
 def results(row: str, variant: str) -> list[dict[str, Any]]:
     """Return what is there, by seed."""
-    files = result_file(row, variant, 0).parent.glob(f"{variant.replace(' ', '_')}_seed*.json")
-    return [json.loads(file.read_text()) for file in sorted(files)]
+    files = sorted(result_file(row, variant, 0).parent.glob(f"{variant.replace(' ', '_')}_seed*.json"))
+    return [json.loads(file.read_text()) for file in files]
 
 
 def summary(row: str, variant: str) -> str:

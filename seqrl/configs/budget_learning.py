@@ -99,8 +99,6 @@ def memory_keys(values: Mapping[str, Any], budget: Budget) -> list[Derived]:
     if budget.action_kind not in ("continuous", "hybrid"):  # it would hide what small changes of an action are worth
         if not is_hard_to_explore(values, budget):
             out.append(Derived("algo.memory_dropout", 0.3, f"{by_heart}; actions are discrete"))
-            if remembers(values):
-                out.append(Derived("algo.memory_bypass", 0.5, f"{by_heart}; actions are discrete"))
         steps = window_of(values, budget) // 4
         if steps and is_longer_than_a_window(values, budget) and not _relabels(values):
             why = "the memory acts for longer than the windows it trains on; actions are discrete"

@@ -75,8 +75,6 @@ def _as_it_was(want, result):
     """Take back what has changed about the setting since the result was measured."""
     if not learn.is_averaged(result):
         want["algo"]["average_decay"] = None
-    if "memory_bypass" not in result["config"]["algo"]:
-        want["algo"]["memory_bypass"] = None
     if result["row"] not in learn.CONTINUOUS and "novelty" not in result["config"]["algo"]:
         want["algo"]["novelty"] = 0.0
         want["experiment"]["evaluation"]["deterministic"] = True

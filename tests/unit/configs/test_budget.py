@@ -167,10 +167,7 @@ def test_a_run_file_that_collects_nothing_is_told():
 def test_continuous_actions_are_judged_without_noise_in_the_memory(kind, dropout):
     config, _ = planned(env_steps=8_000, horizon=50, action_kind=kind)
     assert config.algo.memory_dropout == dropout
-    assert config.algo.memory_bypass == (0.5 if dropout else None)
     assert config.observation.prev_dropout == 0.25
-    control, _ = planned({"algo": {"sequence_encoder": {"type": "feedforward"}}}, env_steps=8_000, horizon=50)
-    assert control.algo.memory_bypass is None
 
 
 @pytest.mark.parametrize(
