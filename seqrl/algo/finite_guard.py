@@ -31,11 +31,8 @@ class _Flag:
 
     def told(self) -> str:
         """Return what was not finite, and what to do."""
-        losses = {k: v for k, v in self.metrics.items() if k.startswith("loss/")}
-        bad = [name for name, value in losses.items() if not torch.isfinite(value).all()]
-        what = (
-            ", ".join(bad) if bad else "a gradient (the losses were finite)" if losses else "the loss or its gradient"
-        )
+        losses = {k: v for k, v in self.metrics.items() if k.startswith("loss/")}  # of this process's last micro-batch
+        what = ", ".join(k for k, v in losses.items() if not torch.isfinite(v).all()) or "the loss or its gradient"
         return (
             f"not finite at gradient step {self.step}: {what}; the update was suppressed. Look for bad values in the "
             "data, lower algo.optimizer.learning_rate, or go on regardless with train.on_nonfinite=skip"

@@ -7,7 +7,6 @@ import logging
 import sys
 import time
 
-import torch
 from pydantic_core import PydanticSerializationError
 
 from seqrl.configs import BaseConfig, Section, config_factory
@@ -20,12 +19,14 @@ logger = logging.getLogger(__name__)
 
 BUDGET_S = 0.5
 """Once so much time has passed, no further check begins."""
+_MISTAKES = (AttributeError, NameError, TypeError, NotImplementedError)
+"""What code raises that is wrong on every machine."""
 
 
 def check_run(config: BaseConfig) -> None:
     """Check that the config can be saved, and run the cheap checks on memories of plug-ins; generators stay as before.
 
-    A memory that may need a GPU, which the checks do not use, is let through with a warning.
+    A memory that cannot be checked here, for instance because it needs a GPU, is let through with a warning.
 
     Raises:
         ConfigError: If one breaks its contract, or the config would not be read again as it is.
@@ -66,7 +67,8 @@ def _check(key: str, case: MemoryCase) -> None:
         except Exception as error:
             module = sys.modules.get(SEQUENCE_ENCODERS.get(case.name).__module__)
             problem = problem or located(error, getattr(module, "__file__", None) or "")
-    if problem is not None and not torch.cuda.is_available():
-        raise ConfigError(f"{key}: memory {case.name!r}: {problem} (seqrl check-plugin runs all checks)")
+            if isinstance(error, _MISTAKES):
+                told = f"{key}: memory {case.name!r}: {problem} (seqrl check-plugin runs all checks)"
+                raise ConfigError(told) from error
     if problem is not None:
         logger.warning("%s: memory %r could not be checked before the run: %s", key, case.name, problem)

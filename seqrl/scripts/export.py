@@ -35,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     load_plugins(args.plugin)
     algo, observation_space, action_space = load_algo(read_checkpoint(args.agent), "cpu")
     is_sampled = not acts_greedily(algo.config, args.deterministic)
-    print("exporting takes seconds, and minutes for a policy of many denoising steps", file=sys.stderr)
+    if hasattr(algo.algo_config, "denoiser"):
+        print("exporting takes minutes if there are many denoising steps", file=sys.stderr)
     facts = export_onnx(algo, args.output, observation_space, action_space, is_sampled=is_sampled)
     if args.deterministic is False and not facts["noise"]:
         print("note: this policy is deterministic, so --sample changes nothing", file=sys.stderr)

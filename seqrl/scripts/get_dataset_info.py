@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from seqrl.core.files import expanded
 from seqrl.scripts._script import add_dataset, add_reader_options, check_output, parsed, reader_options, script
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parsed(parser(), argv)
     from seqrl.core.errors import DataError
     from seqrl.core.plugins import load_plugins
+    from seqrl.data.convert import is_store
     from seqrl.data.episodes import select_episodes
     from seqrl.data.ingest import open_store
     from seqrl.rollout.dataset_page import describe_dataset, write_page_of
@@ -43,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.verify:
         if altered := store.verify():
             raise DataError(f"{args.dataset}: {len(altered)} altered trajectories\n  " + "\n  ".join(altered[:10]))
-        print(f"verified: all {len(store)} trajectories are as they were written", file=sys.stderr)
+        made = "written" if is_store(Path(args.dataset)) else "converted"
+        print(f"verified: all {len(store)} trajectories are as they were {made}", file=sys.stderr)
     numbers = select_episodes(store, args.filter_key)
     info = describe_dataset(args.dataset, store, numbers)
     if args.html is not None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from seqrl.algo.algo import Algo
 from seqrl.configs import BaseConfig
-from seqrl.core.errors import ConfigError, did_you_mean
+from seqrl.core.errors import ConfigError
 from seqrl.envs.metrics import Episode
 from seqrl.training.learner import Learner
 from seqrl.training.progress import Progress
@@ -109,6 +109,18 @@ class Callback:
         """Called once, however the run ends, while its environments are still open."""
 
 
+_ELSEWHERE = {
+    "on_train_start": "on_start",
+    "on_train_begin": "on_start",
+    "on_step": "on_gradient_step",
+    "on_epoch": "on_epoch_end",
+    "on_evaluate": "on_evaluation",
+    "on_checkpoint": "on_save",
+    "on_train_end": "on_end",
+}
+"""Names of hooks in other libraries -> what they are called here."""
+
+
 class Callbacks:
     """Several callbacks of a run, called in turn.
 
@@ -120,7 +132,7 @@ class Callbacks:
         watch_steps: Whether any of them overrides ``on_gradient_step``.
 
     Raises:
-        ConfigError: If one is not a :class:`Callback`, or has a method whose name is nearly that of a hook.
+        ConfigError: If one is not a :class:`Callback`, or has a hook of another library.
     """
 
     def __init__(self, callbacks: Callback | Iterable[Callback], run: Run) -> None:
@@ -129,12 +141,11 @@ class Callbacks:
         self._run = run
         if wrong := [c for c in self._all if not isinstance(c, Callback)]:
             raise ConfigError(f"callbacks: must be objects of subclasses of seqrl.Callback, got {wrong[0]!r}")
-        hooks = [name for name in vars(Callback) if name.startswith("on_")]
         for callback in self._all:
-            for name in (n for n in dir(callback) if n.startswith("on_") and n not in hooks):
-                if near := did_you_mean(name, hooks):
-                    told = f"{type(callback).__name__}.{name} would never be called{near}"
-                    raise ConfigError(f"callbacks: {told} The hooks are {', '.join(hooks)}")
+            for name, own in _ELSEWHERE.items():
+                if callable(getattr(callback, name, None)):
+                    told = f"{type(callback).__name__}.{name} would never be called"
+                    raise ConfigError(f"callbacks: {told}; did you mean {own!r}?")
         self._watchers = [c for c in self._all if type(c).on_gradient_step is not Callback.on_gradient_step]
         self.watch_steps = bool(self._watchers)
 

@@ -134,15 +134,16 @@ def warn_of_clipped(world: World, data: Data, warn: Callable[[str], None]) -> No
 def warn_of_units(world: World, data: Data, warn: Callable[[str], None]) -> None:
     """Tell of actions that lie in [-1, 1] and are read in the units of an environment with wider bounds."""
     space = world.info.action_space
-    if not (world.env_obs and isinstance(space, spaces.Box) and (space.high > 1).all() and (space.low < -1).all()):
+    if not (world.env_obs and isinstance(space, spaces.Box) and action_codec(space).is_bounded):
         return
+    is_wider = bool(((space.low < -1) & (space.high > 1)).any())
     for source in data.sources:
         info = source.store.info
         has_units = not (info.spaces_are_known or info.actions_are_scaled)
-        if has_units and info.action_space == spaces.Box(-1, 1, space.shape, np.float32):
+        if is_wider and has_units and info.action_space == spaces.Box(-1, 1, space.shape, np.float32):
             warn(
                 f"{source.store.label}: all actions are in [-1, 1], and are read in the units of the environment, "
-                f"which takes {space}. If they are scaled, write them in its units"
+                f"which takes {space}. If they are scaled to [-1, 1], write them in its units"
             )
 
 
@@ -150,14 +151,14 @@ def warn_of_density(algo: Algo, data: Data, warn: Callable[[str], None]) -> None
     """Tell of actions that are often at a bound, where a density that is learned from them has no limit."""
     if not isinstance(getattr(getattr(algo, "actor", None), "head", None), TanhGaussianHead):
         return
-    for source in data.sources:
-        if not source.num_transitions:
-            continue
+    sources = [source for source in data.sources if source.num_transitions]
+    bounds: tuple[Any, Any] = (-1.0, 1.0)
+    if sources and algo.config.train.normalize_actions == "min_max":
+        encode = codec_for(sources[0].store.info, algo.codec.space).encode  # by which batches are encoded
+        reached = column_stats([_some(source) for source in sources], "prev_action", convert=encode)
+        bounds = reached.min, reached.max
+    for source in sources:
         encode = codec_for(source.store.info, algo.codec.space).encode
-        bounds: tuple[Any, Any] = (-1.0, 1.0)
-        if algo.config.train.normalize_actions == "min_max":
-            reached = column_stats(data.sources, "prev_action", convert=encode)
-            bounds = reached.min, reached.max
         at_bound = _shares_at_bounds(source, *bounds, encode)
         if (share := at_bound.max()) > OFTEN:
             warn(

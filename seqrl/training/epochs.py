@@ -168,7 +168,7 @@ class Epochs:
 
     def _tell_if_complete(self) -> None:
         done, planned = self._progress.epoch, self._config.train.num_epochs
-        if self._progress.is_complete(planned):
+        if done >= planned > 0 and self._progress.is_evaluated:
             text = "nothing is left to learn: %d epochs are done, and train.num_epochs is %d; raise it, or the budget"
             logger.info(text, done, planned)
 

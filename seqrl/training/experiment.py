@@ -315,7 +315,7 @@ class Experiment:
             elif self._resume:
                 self.checkpoints.begin_again()
             log_summary(self.config, self.parts, self.progress.epoch, self.warn)
-            self.folder.settle(keeps_config=self.progress.is_complete(self.config.train.num_epochs))
+            self.folder.settle(self.progress.epoch)
         except BaseException as error:
             self.run_log.write_error(error)
             self.close()

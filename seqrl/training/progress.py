@@ -61,10 +61,6 @@ class Progress:
         """Seconds of the run so far, over all its parts."""
         return self.wall_s + time.perf_counter() - self._began
 
-    def is_complete(self, num_epochs: int) -> bool:
-        """Tell whether a run of ``num_epochs`` has nothing left to do; one of none evaluates."""
-        return self.epoch >= num_epochs > 0 and self.is_evaluated
-
     def begin(self) -> None:
         """Start the clock of this part of the run."""
         self._began, self._epochs_before = time.perf_counter(), self.epoch

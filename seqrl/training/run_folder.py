@@ -159,15 +159,17 @@ class RunFolder:
         folder._set_paths(path)
         return folder
 
-    def settle(self, *, keeps_config: bool = False) -> None:
+    def settle(self, epochs_done: int = 0) -> None:
         """Keep the folder and write its config; delete what it has overwritten, and what killed starts put aside.
 
         Args:
-            keeps_config: Leave the config of a run that goes on as it is.
+            epochs_done: By a run that goes on: its config names no fewer.
         """
-        if self._unwritten is not None and not keeps_config:
+        if self._unwritten is not None:
+            train = self._unwritten["train"]
+            train["num_epochs"] = max(train["num_epochs"], epochs_done)
             write_json(self.path / "config.json", self._unwritten)
-        self._unwritten = None
+            self._unwritten = None
         former, self._is_unsettled, self._former = self._former, False, None  # first: an interrupt takes nothing back
         for old in self.path.parent.iterdir() if former is not None else ():
             if old.name.startswith(f".{self.path.name}.") and old.name.endswith(".old") and is_temporary(old.name):

@@ -60,7 +60,7 @@ def test_it_is_described_and_trained_on(tmp_path, capsys):
     assert get_dataset_info.main(["--dataset", str(FILE), "--verify"]) == 0
     told = capsys.readouterr()
     assert "train: 8  valid: 2" in told.out
-    assert told.err == "verified: all 10 trajectories are as they were written\n"
+    assert told.err == "verified: all 10 trajectories are as they were converted\n"
     sections = [{"path": str(FILE), "filter_key": "train", "valid_filter_key": "valid"}]
     settings = {
         "train.data": json.dumps(sections),

@@ -179,7 +179,8 @@ def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
     there = ", ".join(sorted(names))
     if not columns:
         usual = {key: name for key, name in _OF_D4RL.items() if name in names}
-        example = json.dumps(usual) if {"obs/obs", "actions"} <= usual.keys() else _EXAMPLE
+        is_usual = {"obs/obs", "actions"} <= usual.keys() and usual.keys() & set(_ENDS)
+        example = json.dumps(usual) if is_usual else _EXAMPLE
         raise DataError(
             f"{path} has the arrays {there}; say in columns what they are, or add a reader (--plugin); for instance "
             f"columns = {example}"
@@ -197,7 +198,8 @@ def _checked(columns: Mapping[str, str] | None, path: Path) -> dict[str, str]:
             f"next_obs: {', '.join(sorted(after))}"
         )
     if unread := sorted(names - set(columns.values())):
-        logger.warning("%s: columns does not name %s, which is not read", path, ", ".join(unread))
+        some = ", ".join(unread[:5]) + (f" and {len(unread) - 5} more" if len(unread) > 5 else "")
+        logger.warning("%s: not in columns, so not read: %s", path, some)
     return dict(columns)
 
 
