@@ -136,11 +136,12 @@ def warn_of_units(world: World, data: Data, warn: Callable[[str], None]) -> None
     space = world.info.action_space
     if not (world.env_obs and isinstance(space, spaces.Box) and action_codec(space).is_bounded):
         return
-    is_wider = bool(((space.low < -1) & (space.high > 1)).any())
+    if not ((space.low < -1) & (space.high > 1)).any():
+        return
     for source in data.sources:
         info = source.store.info
         has_units = not (info.spaces_are_known or info.actions_are_scaled)
-        if is_wider and has_units and info.action_space == spaces.Box(-1, 1, space.shape, np.float32):
+        if has_units and info.action_space == spaces.Box(-1, 1, space.shape, np.float32):
             warn(
                 f"{source.store.label}: all actions are in [-1, 1], and are read in the units of the environment, "
                 f"which takes {space}. If they are scaled to [-1, 1], write them in its units"

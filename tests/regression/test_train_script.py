@@ -20,8 +20,7 @@ TINY = [
     "--set", "env.kwargs.corridor_length=4",
     "--set", "train.window_steps=5",
     "--set", "train.data.0.episodes=12",
-    "--set", "algo.sequence_encoder.d_model=16",
-    "--set", "algo.sequence_encoder.d_ff=16",
+    "--set", "algo.sequence_encoder.d_model=16", "--set", "algo.sequence_encoder.d_ff=16",
     "--set", "experiment.report.enabled=false",
 ]  # fmt: skip
 REPORT = ["--set", "experiment.report.enabled=true", "--set", "experiment.report.animation_episodes=1"]
@@ -322,8 +321,8 @@ def test_a_run_from_data_goes_on_online_by_a_budget(folder, capsys):
     code, _, err = run(train.main, ["--algo", "iql", "--dataset", "recall.hdf5", *online, "--name", "a"], capsys)
     assert code == 0, err
     former, config = (json.loads((folder / "runs" / n / "config.json").read_text()) for n in ("offline", "a"))
-    for key in ("sequence_encoder", "actor", "critic", "gamma", "extra_gammas"):
-        assert config["algo"][key] == former["algo"][key]
+    keys = "sequence_encoder", "actor", "critic", "gamma", "extra_gammas"
+    assert {k: config["algo"][k] for k in keys} == {k: former["algo"][k] for k in keys}
     assert (former["algo"]["n_step"], config["algo"]["n_step"]) == (1, 5)  # of the budget
     assert (former["observation"]["prev_dropout"], config["observation"]["prev_dropout"]) == (0.0, 0.25)
     assert config["algo"]["sequence_encoder"]["d_hidden"] == 12
